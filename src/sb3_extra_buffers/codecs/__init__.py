@@ -1,0 +1,15 @@
+"""Codecs: the frames of a block <-> fewer bytes. Above: store. Below: errors.
+
+A codec is a small frozen value, made by name:
+
+    codec = make_codec("zstd3")
+    data = codec.encode(frames)  # (frames, frame_bytes) uint8 -> bytes
+    codec.decode(data, out)      # fills out, or raises CorruptDataError
+"""
+
+from __future__ import annotations
+
+from sb3_extra_buffers.codecs.base import Codec
+from sb3_extra_buffers.codecs.registry import CODECS, auto_codec, available_codecs, make_codec
+
+__all__ = ["CODECS", "Codec", "auto_codec", "available_codecs", "make_codec"]

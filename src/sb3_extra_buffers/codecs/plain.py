@@ -1,0 +1,46 @@
+"""Codecs that need nothing installed: `none` (frame sharing only) and `gzip`."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_level, fill
+from sb3_extra_buffers.errors import CorruptDataError
+
+
+@dataclass(frozen=True)
+class NoCodec(Codec):
+    """Frames as they are: only frame sharing saves memory. The right choice for small vectors."""
+
+    name: ClassVar[str] = "none"
+
+    def _encode(self, frames: Bytes, base: Bytes | None) -> None:
+        return None
+
+    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+        raise CorruptDataError("none: this block was written by another codec")
+
+
+@dataclass(frozen=True)
+class Gzip(Codec):
+    """Deflate from the standard library. Level 1 is fast, 9 is small, 0 only frames the bytes."""
+
+    name: ClassVar[str] = "gzip"
+    levels: ClassVar[tuple[int, int] | None] = (0, 9)
+    level: int = 1
+
+    def __post_init__(self) -> None:
+        check_level(self.name, self.level, 0, 9)
+
+    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable:
+        return zlib.compress(frames, self.level)
+
+    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+        try:
+            # max_length: only as far as needed, and no more than there is room for
+            decoded = zlib.decompressobj().decompress(payload, out.nbytes)
+        except zlib.error as error:
+            raise CorruptDataError(f"gzip: {error}") from error
+        fill(out, decoded, self.name)

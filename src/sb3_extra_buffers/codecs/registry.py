@@ -1,0 +1,139 @@
+"""Codecs by name: the literal table, the shorthand, and the rule behind `auto`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from sb3_extra_buffers._optional import installed
+from sb3_extra_buffers.codecs.base import Codec
+from sb3_extra_buffers.errors import CodecError, FallbackWarning
+
+#: `igzip3`, `igzip/3`, `zstd-5` (level -5), `lz4-frame/5`
+SHORTHAND = re.compile(r"^((?:[A-Za-z]+)|(?:[\w\-]+/))(\-?[0-9]+)$")
+
+#: Below this many bytes a frame costs more to encode than it saves; measured on vectors and small grids.
+SMALLEST_FRAME = 256
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a codec lives and what it needs. ``stand_in`` is used, with a warning, when the backend is missing."""
+
+    where: str
+    backend: str | None = None
+    stand_in: str | None = None
+
+    def load(self) -> type[Codec]:
+        module, _, name = self.where.partition(":")
+        codec: type[Codec] = getattr(importlib.import_module(f"sb3_extra_buffers.codecs.{module}"), name)
+        return codec
+
+    @property
+    def is_installed(self) -> bool:
+        return self.backend is None or installed(self.backend)
+
+
+CODECS: dict[str, Entry] = {
+    "none": Entry("plain:NoCodec"),
+    "rle": Entry("rle:Rle"),
+    "rle-jit": Entry("rle:RleJit", backend="numba", stand_in="rle"),
+    "gzip": Entry("plain:Gzip"),
+    "igzip": Entry("isal:Igzip", backend="isal", stand_in="gzip"),
+    "zstd": Entry("zstd:Zstd", backend="zstandard"),
+    "lz4-frame": Entry("lz4:Lz4Frame", backend="lz4"),
+    "lz4-block": Entry("lz4:Lz4Block", backend="lz4"),
+    "delta": Entry("delta:Delta"),
+}
+
+
+def available_codecs() -> list[str]:
+    """Names of the codecs whose backend is installed, none of them by a stand-in."""
+    return [name for name, entry in CODECS.items() if entry.is_installed]
+
+
+def make_codec(spec: str, options: Mapping[str, Any] | None = None, **defaults: Any) -> Codec:
+    """The codec that a shorthand names.
+
+    :param spec: ``"zstd"``, ``"zstd3"``, ``"lz4-frame/5"``, ...; not ``"auto"``, which `auto_codec` resolves
+    :param options: the user's ``compression_kwargs``; an unknown name is an error
+    :param defaults: values for options that the codec may or may not have
+    """
+    if not isinstance(spec, str):
+        raise CodecError(f"compression_method must be a codec's name, got {spec!r}. {_installed_names()}")
+    name, level = _split(spec)
+    entry = CODECS.get(name)
+    if entry is None:
+        close = difflib.get_close_matches(name, CODECS, n=1)
+        suggestion = f" Did you mean {close[0]!r}?" if close else ""
+        raise CodecError(f"No codec named {spec!r}.{suggestion} {_installed_names()}")
+    codec = entry.load()
+    arguments = {key: value for key, value in defaults.items() if key in codec.options()}
+    for key, value in (options or {}).items():
+        if key not in codec.options():
+            allowed = ", ".join(codec.options()) or "none at all"
+            raise CodecError(f"Codec {name!r} has no option {key!r}. Its options: {allowed}")
+        arguments[key] = value
+    if level is not None:
+        if codec.levels is None:
+            raise CodecError(f"Codec {name!r} has no levels, got {spec!r}. Write {name!r}")
+        if "level" in (options or {}) and options["level"] != level:  # type: ignore[index]
+            raise CodecError(f"{spec!r} says level {level}, compression_kwargs says {options['level']}")  # type: ignore[index]
+        arguments["level"] = level
+    if entry.is_installed or entry.stand_in is None:
+        return codec(**arguments)
+    return _make_stand_in(name, entry.stand_in, codec, arguments)
+
+
+def auto_codec(frame_bytes: int, dtype: DTypeLike) -> str:
+    """The name that `auto` stands for: the best installed choice for frames of this size and dtype.
+
+    Small frames: ``none``, sharing alone is smaller and faster. Frames of integers or bools: ``delta`` if numba is
+    installed. Otherwise, floats included: ``zstd``, else ``igzip``, else ``gzip``.
+
+    :param frame_bytes: bytes of one frame
+    :param dtype: dtype of the observation
+    """
+    if frame_bytes < SMALLEST_FRAME:
+        return "none"
+    if np.dtype(dtype).kind in "uib" and installed("numba"):
+        return "delta"
+    return next(name for name in ("zstd", "igzip", "gzip") if CODECS[name].is_installed)
+
+
+def _split(spec: str) -> tuple[str, int | None]:
+    if spec in CODECS:
+        return spec, None
+    match = SHORTHAND.match(spec)
+    if match is None:
+        return spec, None
+    return match[1].removesuffix("/"), int(match[2])
+
+
+def _make_stand_in(name: str, stand_in: str, wanted: type[Codec], arguments: dict[str, Any]) -> Codec:
+    if "level" in arguments and wanted.levels is not None:
+        level, (lowest, highest) = arguments["level"], wanted.levels
+        if not lowest <= level <= highest:
+            raise CodecError(f"{name} level must be in {lowest}..{highest}, got {level}")
+        arguments["level"] = max(1, level)  # igzip's 0 compresses, gzip's 0 does not
+    entry = CODECS[name]
+    extra = {"isal": "isal", "numba": "numba"}[str(entry.backend)]
+    warnings.warn(
+        f"Codec {name!r} needs the {entry.backend} package, using {stand_in!r} instead. "
+        f'To get it: pip install "sb3-extra-buffers[{extra}]"',
+        FallbackWarning,
+        stacklevel=3,
+    )
+    return CODECS[stand_in].load()(**arguments)
+
+
+def _installed_names() -> str:
+    return f"Installed: {', '.join(['auto', *available_codecs()])}."

@@ -1,0 +1,73 @@
+"""`zstd`: the smallest blocks.
+
+The binding is `zstandard`: it keeps its contexts between calls, which makes it twice as fast as the others on blocks of
+a few kilobytes. Its contexts must not be shared by threads, so each thread has its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sb3_extra_buffers._optional import require
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_level, fill
+from sb3_extra_buffers.errors import CorruptDataError
+
+
+class _Contexts(threading.local):
+    """One thread's compressors by level, and its decompressor."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, Any] = {}
+        self.decompressor: Any = None
+
+
+_contexts = _Contexts()
+
+
+@dataclass(frozen=True)
+class Zstd(Codec):
+    """Zstandard. Negative levels are faster, 3 is a good middle, 22 the smallest."""
+
+    name: ClassVar[str] = "zstd"
+    levels: ClassVar[tuple[int, int] | None] = (-100, 22)
+    level: int = 3
+
+    def __post_init__(self) -> None:
+        check_level(self.name, self.level, -100, 22)
+        if self.level == 0:  # zstd itself reads 0 as "the default", which would make "zstd0" a silent "zstd3"
+            check_level("zstd", self.level, 1, 22)
+        require("zstandard", extra="zstd", what="Codec 'zstd'")
+
+    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable:
+        compressor = _contexts.compressors.get(self.level)
+        if compressor is None:
+            import zstandard
+
+            compressor = _contexts.compressors[self.level] = zstandard.ZstdCompressor(level=self.level)
+        encoded: bytes = compressor.compress(memoryview(frames))
+        return encoded
+
+    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+        import zstandard
+
+        if _contexts.decompressor is None:
+            _contexts.decompressor = zstandard.ZstdDecompressor()
+        try:
+            content_size = zstandard.frame_content_size(payload)
+            if content_size == out.nbytes:
+                fill(out, _contexts.decompressor.decompress(payload), self.name)
+                return
+            if content_size < out.nbytes:
+                raise CorruptDataError(f"zstd: a block of {content_size} bytes cannot fill {out.nbytes} bytes")
+            # The first frames only: decode no further than they reach.
+            wanted, filled = memoryview(out.reshape(-1)), 0
+            with _contexts.decompressor.stream_reader(payload) as reader:
+                while filled < len(wanted):
+                    count = reader.readinto(wanted[filled:])
+                    if not count:
+                        raise CorruptDataError(f"zstd: a block ends after {filled} of {out.nbytes} bytes")
+                    filled += count
+        except zstandard.ZstdError as error:
+            raise CorruptDataError(f"zstd: {error}") from error

@@ -1,0 +1,46 @@
+"""CompressedArray: an ndarray-like for hand-made buffers, each cell one compressed observation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from sb3_extra_buffers.codecs import auto_codec, make_codec
+from sb3_extra_buffers.store import ArrayView, FrameLayout, FrameStore, MemoryUsage
+
+
+class CompressedArray(ArrayView):
+    """An array of shape ``(*shape, *obs_shape)`` that begins as zeros and keeps each observation compressed on its own.
+
+    Indexing reads and writes what it would read and write in a plain ndarray; reads give new arrays, never views.
+
+    :param shape: leading axes, one cell each
+    :param dtype: dtype of an observation
+    :param obs_shape: shape of an observation
+    :param compression_method: codec, e.g. ``"zstd3"``
+    :param compression_kwargs: options of the codec
+    """
+
+    def __init__(
+        self,
+        shape: int | tuple[int, ...],
+        dtype: DTypeLike = np.uint8,
+        obs_shape: tuple[int, ...] = (),
+        compression_method: str = "auto",
+        compression_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        layout = FrameLayout(tuple(obs_shape), np.dtype(dtype))
+        method = auto_codec(layout.frame_bytes, layout.dtype) if compression_method == "auto" else compression_method
+        codec = make_codec(method, compression_kwargs, elem_type=layout.dtype.name)
+        # One observation a block: cells are written in any order, and a block lives as long as any of its frames.
+        store = FrameStore(layout, math.prod(shape), codec, block_frames=1)
+        super().__init__(store, 0, shape, layout.shape, layout.dtype)
+
+    def memory_usage(self) -> MemoryUsage:
+        """What the written cells would take as a plain array, and what they take."""
+        return self.store.memory_usage()

@@ -1,0 +1,67 @@
+"""dtypes for `dtypes=`, and the compilation of kernels ahead of time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from sb3_extra_buffers._optional import installed
+from sb3_extra_buffers.codecs import make_codec
+
+
+def has_numba() -> bool:
+    """Whether `-jit` codecs and `delta` are compiled."""
+    return installed("numba")
+
+
+def has_igzip() -> bool:
+    """Whether `igzip` is itself, not gzip in its place."""
+    return installed("isal")
+
+
+def find_smallest_dtype(n: int, signed: bool = False) -> type[np.integer[Any]]:
+    """The smallest integer dtype that holds 0..n.
+
+    :param n: largest number
+    :param signed: whether it must hold -n too
+    """
+    kinds: list[type[np.integer[Any]]]
+    kinds = [np.int8, np.int16, np.int32, np.int64] if signed else [np.uint8, np.uint16, np.uint32, np.uint64]
+    for kind in kinds:
+        if 0 <= n <= np.iinfo(kind).max:
+            return kind
+    raise ValueError(f"No {'signed' if signed else 'unsigned'} integer dtype holds 0..{n}")
+
+
+def find_buffer_dtypes(
+    obs_shape: int | tuple[int, ...], elem_dtype: DTypeLike = np.uint8, compression_method: str = "auto"
+) -> dict[str, Any]:
+    """`dtypes=` for a compressed buffer: store in this dtype, with the smallest run lengths that fit an observation.
+
+    Compiles the kernels of `-jit` methods, so that the first `add` need not wait for it.
+
+    :param obs_shape: shape of an observation
+    :param elem_dtype: dtype of an observation
+    :param compression_method: the codec that will be used
+    """
+    n = obs_shape if isinstance(obs_shape, int) else math.prod(obs_shape)
+    dtypes: dict[str, Any] = {"elem_type": np.dtype(elem_dtype).type, "runs_type": find_smallest_dtype(n)}
+    if compression_method != "auto" and "jit" in make_codec(compression_method).name:
+        init_jit(**dtypes)
+    return dtypes
+
+
+def init_jit(elem_type: DTypeLike = np.uint8, runs_type: DTypeLike = np.uint16) -> None:
+    """Compile the kernels of `rle-jit` for these dtypes now; does nothing where numba is not installed.
+
+    :param elem_type: dtype of an observation
+    :param runs_type: unsigned dtype of run lengths
+    """
+    if not has_numba():
+        return
+    codec = make_codec("rle-jit", {"elem_type": np.dtype(elem_type).name, "runs_type": np.dtype(runs_type).name})
+    frames = np.zeros((1, 64 * np.dtype(elem_type).itemsize), np.uint8)
+    codec.decode(codec.encode(frames), np.empty_like(frames))

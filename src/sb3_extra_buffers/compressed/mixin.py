@@ -1,0 +1,196 @@
+"""The mixin that makes an SB3 buffer compressed: SB3's code does all the work, on columns instead of arrays.
+
+SB3's constructor runs on a hollow observation space, so it allocates no observations; then the columns are installed. From
+there on SB3's own `add`, `sample` and `get` find something that answers like the arrays they know. Random numbers are drawn
+by SB3's code in SB3's order, which is why training ends in the same weights, bit for bit.
+
+Below: store. Above: replay.py and rollout.py, whose classes are little more than an MRO.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.preprocessing import get_obs_shape
+
+from sb3_extra_buffers.compressed.options import CompressionOptions
+from sb3_extra_buffers.errors import ObservationError
+from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
+from sb3_extra_buffers.store import ArrayView, DetectingStore, MemoryUsage
+from sb3_extra_buffers.store.array_view import WRITTEN, Reader, cast
+
+Batch = TypeVar("Batch", bound=tuple[Any, ...])
+
+_OPTIONS = tuple(name for name in inspect.signature(CompressionOptions).parameters if not name.startswith("_"))
+
+
+class BufferMemoryUsage(NamedTuple):
+    """What the observations of a buffer take, in all and by key. See `MemoryUsage`."""
+
+    raw_bytes: int
+    stored_bytes: int
+    ratio: float
+    blocks: int
+    keys: dict[str, MemoryUsage]
+
+
+class CompressedObservations(BaseBuffer):
+    """Put before an SB3 buffer class, keeps its observations compressed.
+
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: ``"raw"``, the space's dtype, or ``"float"``, float32
+    :param frame_stack: frames in an observation; ``"auto"`` finds out, 1 switches frame sharing within stacks off
+    :param block_frames: frames that are compressed together
+    """
+
+    #: Columns that share a store: `observations`, and for replay buffers `next_observations`.
+    _column_names: tuple[str, ...]
+    #: Whether SB3 reads the columns with the same indices, so that one gather can serve both.
+    _reads_together = True
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        self._options = CompressionOptions(**{name: kwargs.pop(name) for name in _OPTIONS if name in kwargs})
+        self._lock = threading.RLock()
+        self._leaves: dict[str, Leaf] = {}
+        obs_shape = get_obs_shape(observation_space)
+        super().__init__(buffer_size, hollow(observation_space), action_space, *args, **kwargs)
+        self.observation_space, self.obs_shape = observation_space, obs_shape  # type: ignore[assignment]
+        self._leaves = {leaf.key: leaf for leaf in leaves_of(observation_space, obs_shape)}
+        plans = self._options.plans(
+            list(self._leaves.values()),
+            n_cells=self.buffer_size * self.n_envs,
+            n_streams=self.n_envs,
+            n_columns=len(self._column_names),
+        )
+        self._stores = {key: DetectingStore(plan) for key, plan in plans.items()}
+        together = len(self._column_names) if self._reads_together else 1
+        self._readers = {key: Reader(store, together) for key, store in self._stores.items()}
+        self._install_columns()
+
+    @property
+    def _is_dict(self) -> bool:
+        return isinstance(self.observation_space, spaces.Dict)
+
+    def _install_columns(self) -> None:
+        """Put columns where SB3 has its arrays: in the instance's __dict__, where RolloutBuffer looks for them."""
+        for number, name in enumerate(self._column_names):
+            views = {
+                key: ArrayView(
+                    self._stores[key], number, (self.buffer_size, self.n_envs), leaf.shape, leaf.dtype,
+                    stored_dtype=self._stores[key].plan.dtype, reader=self._readers[key],
+                )
+                for key, leaf in self._leaves.items()
+            }  # fmt: skip
+            self.__dict__[name] = views if self._is_dict else views[PLAIN]
+
+    def memory_usage(self) -> BufferMemoryUsage:
+        """What the observations would take as plain arrays, and what they take."""
+        keys = {key: store.memory_usage() for key, store in self._stores.items()}
+        raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
+        return BufferMemoryUsage(raw, stored, stored / raw if raw else 0.0, sum(usage.blocks for usage in keys.values()), keys)
+
+    # ---- writing: straight into the stores, without the copies that SB3's `add` makes for arrays it keeps
+
+    def _checked(self, observation: Any) -> dict[str, NDArray[Any]]:
+        """One array ``(n_envs, *shape)`` per leaf, or an error that says what does not fit."""
+        if self._is_dict:
+            missing = [key for key in self._leaves if key not in observation]
+            if missing:
+                raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
+        values = {}
+        for key, leaf in self._leaves.items():
+            value = np.asarray(observation[key] if self._is_dict else observation)
+            expected = (self.n_envs, *leaf.shape)
+            if value.shape != expected:
+                try:
+                    value = (
+                        value.reshape(expected)
+                        if isinstance(leaf.space, spaces.Discrete)
+                        else np.broadcast_to(value, expected)
+                    )
+                except ValueError:
+                    raise ObservationError(
+                        f"Got {key} of shape {value.shape}; {self.n_envs} envs of shape {leaf.shape} need {expected}"
+                    ) from None
+            stored_dtype = self._stores[key].plan.dtype
+            values[key] = cast(value, stored_dtype, saturate=stored_dtype != leaf.dtype)
+        return values
+
+    def _write(self, **columns: Any) -> Any:
+        """Write observations of all envs at the current position, by column name; gives what SB3's `add` sees instead."""
+        checked = {name: self._checked(observation) for name, observation in columns.items()}
+        cells = np.arange(self.pos * self.n_envs, (self.pos + 1) * self.n_envs)
+        for name, values in checked.items():
+            views = self.__dict__[name]
+            for key, value in values.items():
+                (views[key] if self._is_dict else views).write_cells(cells, value)
+        return dict.fromkeys(self._leaves, WRITTEN) if self._is_dict else WRITTEN
+
+    # ---- reading
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """While SB3 makes a batch: columns are read together, no writer comes between."""
+        with self._lock, ExitStack() as stack:
+            for reader in self._readers.values():
+                stack.enter_context(reader)
+            yield
+
+    def to_torch(self, array: NDArray[Any], copy: bool = True) -> th.Tensor:
+        """SB3's conversion, but for what was just decoded: it is nobody else's, so it becomes the tensor's memory."""
+        fresh = copy and any(reader.is_fresh(array) for reader in self._readers.values())
+        return super().to_torch(array, copy=copy and not fresh)
+
+    def _finish(self, batch: Batch) -> Batch:
+        """Apply `normalize_images` and `output_dtype` to a batch that SB3 has made."""
+        if not self._options.normalize_images and self._options.output_dtype == "raw":
+            return batch
+        names = [name for name in ("observations", "next_observations") if name in batch._fields]  # type: ignore[attr-defined]
+        changed: Batch = batch._replace(**{name: self._converted(getattr(batch, name)) for name in names})  # type: ignore[attr-defined]
+        return changed
+
+    def _converted(self, observation: Any) -> Any:
+        if isinstance(observation, dict):
+            return {key: self._converted_leaf(self._leaves[key], value) for key, value in observation.items()}
+        return self._converted_leaf(self._leaves[PLAIN], observation)
+
+    def _converted_leaf(self, leaf: Leaf, value: th.Tensor) -> th.Tensor:
+        if self._options.normalize_images and leaf.is_image:
+            return value.float() / 255.0
+        return value.float() if self._options.output_dtype == "float" else value
+
+    # ---- pickling: a lock cannot be pickled
+
+    def __getstate__(self) -> dict[str, Any]:
+        parent = super()
+        state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
+        return {name: value for name, value in state.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        parent = super()
+        if hasattr(parent, "__setstate__"):
+            parent.__setstate__(state)
+        else:
+            self.__dict__.update(state)
+        self._lock = threading.RLock()

@@ -1,0 +1,116 @@
+"""The constructor keywords of the compressed buffers, checked once and turned into a plan per leaf."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from sb3_extra_buffers.codecs import Codec, make_codec
+from sb3_extra_buffers.errors import CodecError, LossyStorageWarning
+from sb3_extra_buffers.spaces import PLAIN, Leaf
+from sb3_extra_buffers.store.detect import StorePlan
+
+OutputDtype = Literal["raw", "float"]
+
+
+@dataclass
+class CompressionOptions:
+    """What a user may say about storage, beside SB3's own arguments. All fields are the keywords of the buffers."""
+
+    dtypes: Mapping[str, Any] | None = None
+    normalize_images: bool = False
+    compression_method: str | Mapping[str, str] = "auto"
+    compression_kwargs: Mapping[str, Any] | None = None
+    decompression_kwargs: Mapping[str, Any] | None = None
+    output_dtype: OutputDtype = "raw"
+    frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto"
+    block_frames: int | None = None
+    _made: dict[Any, Codec] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.output_dtype not in ("raw", "float"):
+            raise ValueError(f"output_dtype must be 'raw' or 'float', got {self.output_dtype!r}")
+        if self.block_frames is not None and (not isinstance(self.block_frames, int) or self.block_frames < 1):
+            raise ValueError(f"block_frames must be a positive number of frames or None, got {self.block_frames!r}")
+        unknown = set(self.dtypes or ()) - {"elem_type", "runs_type"}
+        if unknown:
+            raise ValueError(f"dtypes may hold 'elem_type' and 'runs_type', got {sorted(unknown)}")
+
+    def plans(self, leaves: list[Leaf], *, n_cells: int, n_streams: int, n_columns: int) -> dict[str, StorePlan]:
+        """How each leaf will be stored."""
+        for name in ("compression_method", "frame_stack"):
+            self._check_keys(name, leaves)
+        plans = {}
+        for leaf in leaves:
+            dtype = self._stored_dtype(leaf, alone=len(leaves) == 1 and leaf.key == PLAIN)
+            plans[leaf.key] = StorePlan(
+                leaf.shape, dtype, n_cells, n_streams, n_columns,
+                codec=self._codec(leaf, dtype), frame_stack=self._frame_stack(leaf), block_frames=self.block_frames,
+            )  # fmt: skip
+            plans[leaf.key].layouts()  # a frame_stack that does not fit is refused here
+        return plans
+
+    def _stored_dtype(self, leaf: Leaf, *, alone: bool) -> np.dtype[Any]:
+        """The space's own dtype, or the one that was asked for: of a Dict only where it holds all that the leaf can hold."""
+        asked = (self.dtypes or {}).get("elem_type")
+        if asked is None or np.dtype(asked) == leaf.dtype:
+            return leaf.dtype
+        dtype: np.dtype[Any] = np.dtype(asked)
+        lossless = np.can_cast(leaf.dtype, dtype, "safe")
+        if not alone and not lossless:
+            return leaf.dtype
+        if not lossless:
+            warnings.warn(
+                f"dtypes asks to store {leaf.dtype} observations as {dtype}: values that {dtype} cannot hold are rounded "
+                f"and clipped. Leave elem_type out to store {leaf.dtype} without loss",
+                LossyStorageWarning,
+                stacklevel=4,
+            )
+        return dtype
+
+    def _codec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Codec | None:
+        method = self._for_leaf(self.compression_method, leaf, "auto")
+        options = self.compression_kwargs or {}
+        if isinstance(self.compression_method, Mapping) and options and all(isinstance(v, Mapping) for v in options.values()):
+            options = options.get(leaf.key, {})
+        if method == "auto":
+            if options:
+                raise CodecError(f"compression_kwargs={dict(options)} needs a compression_method; 'auto' has no options")
+            self._check_decompression(())
+            return None
+        defaults = {"elem_type": dtype.name, "runs_type": np.dtype((self.dtypes or {}).get("runs_type") or "uint16").name}
+        key = (method, dtype.name, repr(sorted(options.items())))
+        if key not in self._made:  # once for all leaves that share it, so that a fallback warns once
+            self._made[key] = make_codec(method, options, **defaults)
+        self._check_decompression(self._made[key].options())
+        return self._made[key]
+
+    def _check_decompression(self, allowed: tuple[str, ...]) -> None:
+        for name in self.decompression_kwargs or ():
+            if name not in allowed:
+                raise CodecError(
+                    f"decompression_kwargs has no option {name!r}. Allowed: {', '.join(allowed) or 'none at all'}"
+                )
+
+    def _frame_stack(self, leaf: Leaf) -> int | None:
+        stack = self._for_leaf(self.frame_stack, leaf, "auto")
+        if stack == "auto":
+            return None
+        if isinstance(stack, bool) or not isinstance(stack, int) or stack < 1:
+            raise ValueError(f"frame_stack must be 'auto' or a number of frames, got {stack!r}")
+        return stack
+
+    def _check_keys(self, name: str, leaves: list[Leaf]) -> None:
+        value = getattr(self, name)
+        if isinstance(value, Mapping):
+            unknown = set(value) - {leaf.key for leaf in leaves}
+            if unknown:
+                raise ValueError(f"{name} names {sorted(unknown)}; the observation has {[leaf.key for leaf in leaves]}")
+
+    @staticmethod
+    def _for_leaf(value: Any, leaf: Leaf, default: Any) -> Any:
+        return value.get(leaf.key, default) if isinstance(value, Mapping) else value

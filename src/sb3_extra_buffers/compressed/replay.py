@@ -1,0 +1,73 @@
+"""Replay buffers: SB3's classes over columns. `obs` and `next_obs` share a store, so each frame is kept once.
+
+That gives the saving of `optimize_memory_usage` always, and with the true terminal observation; the argument is accepted
+everywhere (also where SB3 refuses it) and changes nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+
+from sb3_extra_buffers.compressed.mixin import CompressedObservations
+
+
+class ReplayObservations(CompressedObservations):
+    """What is particular to replay buffers: two columns, one store."""
+
+    _column_names = ("observations", "next_observations")
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.update(zip(self._positional_names(), args, strict=False))
+        # SB3's trick of one array for both is not needed here, and it would lose the terminal observation (SB3 #934).
+        kwargs.pop("optimize_memory_usage", None)
+        super().__init__(buffer_size, observation_space, action_space, **kwargs)
+
+    @classmethod
+    def _positional_names(cls) -> list[str]:
+        """Names of SB3's arguments behind the action space, in SB3's order."""
+        for base in cls.__mro__:
+            names = list(inspect.signature(base).parameters)
+            if "optimize_memory_usage" in names:
+                return names[names.index("action_space") + 1 :]
+        raise TypeError(f"{cls.__name__} has no SB3 replay buffer among its bases")
+
+    def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
+        """SB3's `add`. Observations of a wrong shape or range are refused before anything is changed."""
+        with self._lock:
+            written = self._write(observations=obs, next_observations=next_obs)
+            super().add(written, dict(written) if self._is_dict else written, *args, **kwargs)
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        """SB3's `sample`."""
+        with self._reading():
+            return self._finish(super().sample(*args, **kwargs))
+
+
+class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
+    """SB3's ReplayBuffer, with observations kept compressed."""
+
+
+class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
+    """SB3's DictReplayBuffer, with observations kept compressed."""
+
+
+class CompressedHerReplayBuffer(ReplayObservations, HerReplayBuffer):
+    """SB3's HerReplayBuffer, with observations kept compressed."""
+
+
+class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
+    """SB3's NStepReplayBuffer, with observations kept compressed."""
+
+    _reads_together = False  # obs and next_obs lie n steps apart

@@ -1,0 +1,49 @@
+"""Rollout buffers: SB3's classes over columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+
+from sb3_extra_buffers.compressed.mixin import CompressedObservations
+
+
+class RolloutObservations(CompressedObservations):
+    """What is particular to rollout buffers: one column, emptied at every rollout."""
+
+    _column_names = ("observations",)
+
+    def reset(self) -> None:
+        """SB3's `reset`, without allocating observations."""
+        if not self._leaves:  # called by SB3's constructor, on a hollow space
+            super().reset()
+            return
+        with self._lock:
+            real = self.obs_shape
+            self.obs_shape = dict.fromkeys(self._leaves, (0,)) if self._is_dict else (0,)  # type: ignore[assignment]
+            try:
+                super().reset()
+            finally:
+                self.obs_shape = real
+            for store in self._stores.values():
+                store.clear()
+            self._install_columns()
+
+    def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
+        """SB3's `add`. Observations of a wrong shape or range are refused before anything is changed."""
+        with self._lock:
+            super().add(self._write(observations=obs), *args, **kwargs)
+
+    def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """SB3's minibatch."""
+        with self._reading():
+            return self._finish(super()._get_samples(*args, **kwargs))  # type: ignore[safe-super]
+
+
+class CompressedRolloutBuffer(RolloutObservations, RolloutBuffer):
+    """SB3's RolloutBuffer, with observations kept compressed."""
+
+
+class CompressedDictRolloutBuffer(RolloutObservations, DictRolloutBuffer):
+    """SB3's DictRolloutBuffer, with observations kept compressed."""

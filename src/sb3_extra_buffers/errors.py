@@ -1,0 +1,41 @@
+"""Every error and warning of this library. At the bottom of the import order: nothing here imports anything of ours.
+
+SB3ExtraBuffersError
+├── CodecError            (also a ValueError)   a codec name, level or option that cannot be
+├── MissingBackendError   (also an ImportError) a codec whose package is not installed
+├── CorruptDataError      (also a ValueError)   bytes that are not what was written
+└── ObservationError      (also a ValueError)   an observation that does not fit its space
+
+LossyStorageWarning       (a UserWarning)       a storage dtype that cannot hold all values of the space
+FallbackWarning           (a UserWarning)       a slower stand-in is used for a codec that is not installed
+"""
+
+from __future__ import annotations
+
+
+class SB3ExtraBuffersError(Exception):
+    """Base of all errors of this library."""
+
+
+class CodecError(SB3ExtraBuffersError, ValueError):
+    """A codec name, level or option that cannot be."""
+
+
+class MissingBackendError(SB3ExtraBuffersError, ImportError):
+    """A codec whose package is not installed."""
+
+
+class CorruptDataError(SB3ExtraBuffersError, ValueError):
+    """Bytes that are not what was written: damaged, truncated, or of another codec."""
+
+
+class ObservationError(SB3ExtraBuffersError, ValueError):
+    """An observation that does not fit the space of the buffer."""
+
+
+class LossyStorageWarning(UserWarning):
+    """The storage dtype that was asked for cannot hold all values of the observation space."""
+
+
+class FallbackWarning(UserWarning):
+    """A slower stand-in is used, because a package is not installed."""

@@ -1,0 +1,312 @@
+"""Array views: what SB3 takes for an ndarray `(buffer_size, n_envs, *obs_shape)`, backed by cells of a store.
+
+Reads give real arrays; writes go to the store; `swapaxes` and `reshape` of the leading axes only rearrange cell numbers.
+Above: the buffers and CompressedArray.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import EllipsisType, TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from sb3_extra_buffers.errors import ObservationError
+from sb3_extra_buffers.store.frame_store import MemoryUsage
+
+Cells = NDArray[np.int64]
+
+
+class Store(Protocol):
+    """What a view needs of a store."""
+
+    def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None: ...
+    def read(self, column: int, cells: Cells) -> NDArray[Any]: ...
+    def read_columns(self, columns: tuple[int, ...], cells: Cells) -> list[NDArray[Any]]: ...
+    def clear(self) -> None: ...
+    def memory_usage(self) -> MemoryUsage: ...
+
+
+class Written:
+    """Stands for observations that are in the store already, where SB3's `add` would copy and assign them again."""
+
+    def reshape(self, shape: tuple[int, ...]) -> Written:
+        return self
+
+
+WRITTEN = Written()
+
+
+class Reader:
+    """How views read a store; inside its `with`, for a batch that is being made.
+
+    SB3 reads `next_observations` and `observations` with the same index arrays, and they share most blocks. So a read of
+    one column fetches the same cells of the other too, for the read that follows. And what was read for a batch is
+    remembered until the `with` ends: nobody else holds it, so it can become the batch without another copy.
+
+    :param store: where the cells are
+    :param n_columns: columns that are read together; 1 for none
+    """
+
+    def __init__(self, store: Store, n_columns: int = 1) -> None:
+        self._store, self._columns = store, tuple(range(n_columns))
+        self._active = False
+        self._key: tuple[Any, ...] = ()
+        self._ahead: dict[int, NDArray[Any]] = {}
+        self._handed_out: list[NDArray[Any]] = []
+
+    def __enter__(self) -> None:
+        self._active = True
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._active, self._key = False, ()
+        self._ahead.clear()
+        self._handed_out.clear()
+
+    def read(self, column: int, cells: Cells, key: tuple[Any, ...] = ()) -> NDArray[Any]:
+        """The cells of a column; ``key`` are the index arrays that named them, if both columns have the same index."""
+        if not self._active:
+            return self._store.read(column, cells)
+        if not key or len(self._columns) == 1:
+            values = self._store.read(column, cells)
+        else:
+            if column not in self._ahead or any(new is not old for new, old in zip(key, self._key, strict=True)):
+                self._key, self._ahead = (
+                    key,
+                    dict(zip(self._columns, self._store.read_columns(self._columns, cells), strict=True)),
+                )
+            values = self._ahead.pop(column)
+        self._handed_out.append(values)
+        return values
+
+    def is_fresh(self, array: NDArray[Any]) -> bool:
+        """Whether an array was read for this batch."""
+        return any(array is other for other in self._handed_out)
+
+
+class ArrayView:
+    """An array-like over cells of a store: leading axes number the cells, the others are those of an observation.
+
+    :param store: where the cells are
+    :param column: column of the store
+    :param shape: leading axes
+    :param obs_shape: shape of one observation
+    :param dtype: dtype that reads give
+    :param stored_dtype: dtype that the store keeps, if it is another
+    :param cells: cell numbers in the form of ``shape``; counted up if not given
+    :param reader: shared by the columns of a store
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        column: int,
+        shape: tuple[int, ...],
+        obs_shape: tuple[int, ...],
+        dtype: DTypeLike,
+        *,
+        stored_dtype: DTypeLike | None = None,
+        cells: Cells | None = None,
+        reader: Reader | None = None,
+    ) -> None:
+        self.store, self.column, self.obs_shape = store, column, tuple(obs_shape)
+        self.dtype = np.dtype(dtype)
+        self.stored_dtype = self.dtype if stored_dtype is None else np.dtype(stored_dtype)
+        self._shape, self._given_cells = tuple(shape), cells
+        self._reader = Reader(store) if reader is None else reader
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self._shape, *self.obs_shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are really held, for all columns of the store."""
+        return self.store.memory_usage().stored_bytes
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("Compressed observations can only be read as a copy")
+        values = self[...]
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.shape} {self.dtype}>"
+
+    # ---- rearranging, as SB3's swap_and_flatten does
+
+    def swapaxes(self, axis1: int, axis2: int) -> ArrayView:
+        """A view with two of the leading axes swapped."""
+        if not (0 <= axis1 < len(self._shape) and 0 <= axis2 < len(self._shape)):
+            raise ValueError(
+                f"Only the {len(self._shape)} leading axes of {self!r} can be swapped; use np.asarray for the others"
+            )
+        return self._rearranged(self._cells.swapaxes(axis1, axis2))
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> ArrayView:
+        """A view with other leading axes; the axes of an observation stay."""
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        n_leading = len(wanted) - len(self.obs_shape)
+        if n_leading < 0 or tuple(wanted[n_leading:]) != self.obs_shape:
+            raise ValueError(
+                f"{self!r} cannot become {wanted}: the axes of an observation must stay {self.obs_shape}; use np.asarray"
+            )
+        return self._rearranged(self._cells.reshape(wanted[:n_leading]))  # type: ignore[arg-type]
+
+    def _rearranged(self, cells: Cells) -> ArrayView:
+        return ArrayView(
+            self.store, self.column, cells.shape, self.obs_shape, self.dtype,
+            stored_dtype=self.stored_dtype, cells=cells, reader=self._reader,
+        )  # fmt: skip
+
+    @property
+    def _cells(self) -> Cells:
+        if self._given_cells is not None:
+            return self._given_cells
+        return np.arange(math.prod(self._shape), dtype=np.int64).reshape(self._shape)
+
+    # ---- reading
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        values: NDArray[Any]
+        if type(index) is tuple and self._given_cells is None and len(self._shape) == 2 and _is_pair_of_arrays(index):
+            try:  # the way SB3 samples: array[slots, envs, :]
+                cells: Cells = np.ravel_multi_index(index[:2], self._shape)  # type: ignore[assignment]
+            except ValueError:
+                pass  # negative or out of bounds: below, as NumPy has it
+            else:
+                values = self._reader.read(self.column, cells, index[:2])
+                return values if values.dtype == self.dtype else values.astype(self.dtype)
+        leading, rest = self._split(index)
+        if leading is None:
+            values = self._read(self._cells)[index]
+            return values
+        cells = self._cells[leading]
+        values = self._read(cells)
+        return values[(*(slice(None),) * np.ndim(cells), *rest)] if rest else values
+
+    def _read(self, cells: Any) -> NDArray[Any]:
+        flat = np.asarray(cells, np.int64).reshape(-1)
+        values = self._reader.read(self.column, flat).astype(self.dtype, copy=False)
+        return values if np.ndim(cells) == 1 else values.reshape(*np.shape(cells), *self.obs_shape)
+
+    # ---- writing
+
+    def __setitem__(self, index: Any, value: ArrayLike) -> None:
+        if isinstance(value, np.ndarray) and value.dtype == object and value.size == 1 and value.item() is WRITTEN:
+            return
+        leading, rest = self._split(index)
+        if leading is None or rest:
+            # Part of an observation: read whole observations, change them, and write them back.
+            cells = self._cells if leading is None else np.asarray(self._cells[leading])
+            whole = self._read(cells)
+            whole[index if leading is None else (*(slice(None),) * cells.ndim, *rest)] = value
+        else:
+            cells = np.asarray(self._cells[leading])
+            try:
+                whole = np.broadcast_to(np.asarray(value), (*cells.shape, *self.obs_shape))
+            except ValueError as error:
+                raise ObservationError(
+                    f"Got values of shape {np.shape(value)} for a place of shape {(*cells.shape, *self.obs_shape)}"
+                ) from error
+        self.write_cells(cells.reshape(-1), whole.reshape(-1, *self.obs_shape))
+
+    def write_cells(self, cells: Cells, observations: NDArray[Any]) -> None:
+        """Write whole observations ``(n, *obs_shape)`` into cells ``(n,)``."""
+        self.store.write(self.column, cells, cast(observations, self.stored_dtype, saturate=self.stored_dtype != self.dtype))
+
+    def _split(self, index: Any) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
+        """An index as (part for the leading axes, part for the axes of an observation); None where it does not fall apart."""
+        items = index if type(index) is tuple else (index,)
+        used = sum(_axes_of(item) for item in items)
+        if any(item is Ellipsis for item in items):
+            at = next(i for i, item in enumerate(items) if item is Ellipsis)
+            items = (*items[:at], *(slice(None),) * (self.ndim - used), *items[at + 1 :])
+        leading: list[Any] = []
+        rest = list(items)
+        axes = 0
+        while rest and axes < len(self._shape):
+            if rest[0] is None:
+                return None, ()
+            axes += _axes_of(rest[0])
+            leading.append(rest.pop(0))
+        # Index arrays on both sides are paired by NumPy, and so is an integer with an array: no two steps could do that.
+        if axes > len(self._shape) or any(item is None for item in rest):
+            return None, ()
+        if any(_is_array(item) for item in rest) and any(not isinstance(item, slice) for item in leading):
+            return None, ()
+        return tuple(leading), tuple(rest)
+
+
+def cast(values: NDArray[Any], dtype: np.dtype[Any], *, saturate: bool) -> NDArray[Any]:
+    """Values in the dtype that is stored; integers that it cannot hold are refused, or clipped where that was asked for."""
+    if values.dtype == dtype:
+        return values
+    if dtype.kind in "ui" and values.dtype.kind in "uif":
+        info = np.iinfo(dtype)
+        if saturate:
+            if values.dtype.kind == "f":
+                values = np.rint(np.nan_to_num(values, nan=0.0, posinf=info.max, neginf=info.min))
+            # Compare in Python's integers, not in a dtype that may not hold both ends.
+            low = max(info.min, _lowest(values.dtype))
+            high = min(info.max, _highest(values.dtype))
+            clipped: NDArray[Any] = np.clip(values, low, high).astype(dtype)
+            return clipped
+        with np.errstate(invalid="ignore"):
+            stored = values.astype(dtype)
+        if values.size and not np.array_equal(stored, values):
+            raise ObservationError(
+                f"Got {values.dtype} observations between {values.min()} and {values.max()}, "
+                f"which {dtype} cannot hold. Give the observation space the dtype of the observations"
+            )
+        return stored
+    return values.astype(dtype)
+
+
+def _lowest(dtype: np.dtype[Any]) -> Any:
+    return np.iinfo(dtype).min if dtype.kind in "ui" else np.finfo(dtype).min
+
+
+def _highest(dtype: np.dtype[Any]) -> Any:
+    return np.iinfo(dtype).max if dtype.kind in "ui" else np.finfo(dtype).max
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, (np.ndarray, list)) and np.ndim(item) > 0
+
+
+def _axes_of(item: Any) -> int:
+    """How many axes one item of an index uses up."""
+    if item is None or isinstance(item, EllipsisType):
+        return 0
+    if isinstance(item, (bool, np.bool_)):
+        return 0
+    array = np.asarray(item) if isinstance(item, (list, np.ndarray)) else None
+    return array.ndim if array is not None and array.dtype == bool else 1
+
+
+def _is_pair_of_arrays(index: tuple[Any, ...]) -> bool:
+    if not 2 <= len(index) <= 3 or (len(index) == 3 and index[2] != slice(None)):
+        return False
+    slots, envs = index[0], index[1]
+    return (
+        type(slots) is np.ndarray and type(envs) is np.ndarray
+        and slots.ndim == 1 and slots.shape == envs.shape and slots.dtype.kind in "ui" and envs.dtype.kind in "ui"
+    )  # fmt: skip

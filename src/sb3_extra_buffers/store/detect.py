@@ -1,0 +1,181 @@
+"""Frame detection: does an observation repeat the one before it, shifted by one frame?
+
+Until the data have answered, observations wait as they are; then they go into a FrameStore with the layout that was found.
+The answer is only about saving: whatever it is, the store compares every observation and returns the bytes that were written.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.codecs import auto_codec, make_codec
+from sb3_extra_buffers.codecs.base import Codec
+from sb3_extra_buffers.store.frame_store import FrameStore, MemoryUsage
+from sb3_extra_buffers.store.layout import FrameLayout, layout_for_stack, possible_stacks
+
+#: Changed observations that are no shifted repetition before a leaf counts as not stacked.
+MOST_MISSES = 16
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """All that is known about a leaf before its first observation.
+
+    :param codec: None for `auto`
+    :param frame_stack: None for `auto`
+    :param block_frames: None for a number that suits the frames
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    n_cells: int
+    n_streams: int
+    n_columns: int
+    codec: Codec | None = None
+    frame_stack: int | None = None
+    block_frames: int | None = None
+
+    def build(self, layout: FrameLayout) -> FrameStore:
+        """The store for a layout, with `auto` resolved."""
+        codec = self.codec or make_codec(auto_codec(layout.frame_bytes, layout.dtype))
+        return FrameStore(
+            layout, self.n_cells, codec, n_streams=self.n_streams, n_columns=self.n_columns,
+            block_frames=self.block_frames or default_block_frames(layout),
+        )  # fmt: skip
+
+    def layouts(self) -> list[FrameLayout]:
+        """Layouts that come into question; just one where there is nothing to find out."""
+        if self.frame_stack is not None:
+            return [layout_for_stack(self.shape, self.dtype, self.frame_stack)]
+        return [*possible_stacks(self.shape, self.dtype), FrameLayout(self.shape, self.dtype)]
+
+
+def default_block_frames(layout: FrameLayout) -> int:
+    """Frames in a block: 16, more where frames are tiny, fewer where they are huge; never less than a stack."""
+    if layout.frame_bytes < 1024:
+        return max(64, layout.stack)
+    return max(16 if layout.frame_bytes <= 1 << 17 else 8, layout.stack)
+
+
+class DetectingStore:
+    """A FrameStore whose frame layout is found from the data, if it was not given.
+
+    :param plan: what is known about the leaf
+    """
+
+    def __init__(self, plan: StorePlan) -> None:
+        self.plan = plan
+        self._lock = threading.RLock()
+        self._candidates = plan.layouts()
+        self._store: FrameStore | None = None
+        self._waiting: list[tuple[int, NDArray[np.int64], NDArray[Any]]] = []
+        self._last: dict[int, NDArray[Any]] = {}  # stream -> the observation written last
+        self._misses = 0
+        if len(self._candidates) == 1:
+            self._decide(self._candidates[0])
+
+    @property
+    def layout(self) -> FrameLayout | None:
+        """The layout that was given or found; None as long as it is open."""
+        return self._store.layout if self._store else None
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec in use; None as long as `auto` waits for the layout."""
+        return self._store.codec if self._store else self.plan.codec
+
+    def write(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
+        """See `FrameStore.write`."""
+        if self._store is not None:
+            self._store.write(column, cells, observations)
+            return
+        with self._lock:
+            if self._waiting and np.array_equal(self._waiting[-1][2], observations):
+                observations = self._waiting[-1][2]  # a picture that stands still waits only once
+            else:
+                observations = observations.copy()
+            self._waiting.append((column, cells.copy(), observations))
+            layout = self._look_at(cells, observations)
+            if layout is not None:
+                self._decide(layout)
+
+    def read(self, column: int, cells: NDArray[np.int64]) -> NDArray[Any]:
+        """See `FrameStore.read`."""
+        return self.read_columns((column,), cells)[0]
+
+    def read_columns(self, columns: tuple[int, ...], cells: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """See `FrameStore.read_columns`."""
+        if self._store is not None:
+            return self._store.read_columns(columns, cells)
+        with self._lock:
+            results = []
+            for column in columns:
+                known = self._latest(column)
+                out = np.zeros((len(cells), *self.plan.shape), self.plan.dtype)
+                for i, cell in enumerate(cells.tolist()):
+                    if cell in known:
+                        out[i] = known[cell]
+                results.append(out)
+            return results
+
+    def clear(self) -> None:
+        """See `FrameStore.clear`. What was learned about the layout is kept."""
+        with self._lock:
+            self._waiting.clear()
+            self._last.clear()
+            if self._store is not None:
+                self._store.clear()
+
+    def memory_usage(self) -> MemoryUsage:
+        """See `FrameStore.memory_usage`."""
+        if self._store is not None:
+            return self._store.memory_usage()
+        with self._lock:
+            written = sum(len(self._latest(column)) for column in range(self.plan.n_columns))
+            raw = written * math.prod(self.plan.shape) * self.plan.dtype.itemsize
+            stored = sum(array.nbytes for array in {id(item[2]): item[2] for item in self._waiting}.values())
+        return MemoryUsage(raw, stored, stored / raw if raw else 0.0, 0)
+
+    def _latest(self, column: int) -> dict[int, NDArray[Any]]:
+        """What waits for each cell of a column."""
+        latest: dict[int, NDArray[Any]] = {}
+        for written, cells, observations in self._waiting:
+            if written == column:
+                latest.update(zip(cells.tolist(), observations, strict=True))
+        return latest
+
+    def _look_at(self, cells: NDArray[np.int64], observations: NDArray[Any]) -> FrameLayout | None:
+        """The layout, as soon as a changed observation shows it, or enough of them show none."""
+        for cell, new in zip(cells.tolist(), observations, strict=True):
+            stream = cell % self.plan.n_streams
+            old = self._last.get(stream)
+            self._last[stream] = new
+            if old is None or old.tobytes() == new.tobytes():
+                continue
+            for layout in self._candidates[:-1]:
+                before, after = layout.to_bytes(old[None])[0], layout.to_bytes(new[None])[0]
+                if np.array_equal(before[layout.frame_bytes :], after[: -layout.frame_bytes]):
+                    return layout
+            self._misses += 1
+        return self._candidates[-1] if self._misses >= MOST_MISSES else None
+
+    def _decide(self, layout: FrameLayout) -> None:
+        store = self.plan.build(layout)
+        for column, cells, observations in self._waiting:
+            store.write(column, cells, observations)
+        self._store = store
+        self._waiting.clear()
+        self._last.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()

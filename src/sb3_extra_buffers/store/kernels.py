@@ -1,0 +1,179 @@
+"""The two loops of the store that run at every step: append observations to their streams, and fetch them again.
+
+Written once for numba and for plain Python, as codecs/kernels.py explains. The arrays are those of FrameStore:
+
+    staging[stream]      context | open block ......... | room     (rows of frame_bytes)
+                         stack     block_frames           2 * stack
+    The observation written last is always the rows `fill .. fill + stack`.
+
+    token = slot * block_frames + index: names a frame, and an observation by its last frame. An observation is `stack`
+    frames in a row; what is missing at the front of its block is the end of block `previous[slot]`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.codecs.base import CODED, HEADER_BYTES, Bytes
+from sb3_extra_buffers.codecs.kernels import apply_patches, bytes_at, copy_bytes, jit, same_bytes
+from sb3_extra_buffers.store.arena import CHUNK_BITS, CHUNK_BYTES
+
+# Columns of `streams`.
+FILL, HEAD, OPEN, RESERVE = 0, 1, 2, 3
+
+_HEADER, _CODED = HEADER_BYTES, CODED
+_OFFSET = CHUNK_BYTES - 1
+
+
+@jit
+def append(
+    values: Bytes,  # (n, observation_bytes)
+    cells: NDArray[np.int64],  # (n,)
+    start: int,
+    heads: NDArray[np.int32],  # (cells of the column,): token + 1, 0 where nothing was written
+    staging: Bytes,  # (streams, rows, frame_bytes)
+    streams: NDArray[np.int64],  # (streams, 4)
+    references: NDArray[np.int32],
+    previous: NDArray[np.int32],
+    stack: int,
+    block_frames: int,
+    freed: NDArray[np.int32],
+) -> tuple[int, int, int]:
+    """Write ``values[start:]`` into their cells, until a block is full or ``freed`` is.
+
+    :return: index of the next value, number of freed slots, the stream whose block is full or -1
+    """
+    frame_bytes = staging.shape[2]
+    n_streams = staging.shape[0]
+    n_freed = 0
+    for i in range(start, cells.size):
+        if n_freed + 2 > freed.size:
+            return i, n_freed, -1
+        cell = cells[i]
+        stream = cell % n_streams
+        fill, head = streams[stream, FILL], streams[stream, HEAD]
+        value = values[i]
+        rows = staging[stream].reshape(-1)
+        # Never trust, always compare: only what is really there already is shared.
+        fresh = stack
+        if head >= 0:
+            tail = rows[fill * frame_bytes : (fill + stack) * frame_bytes]
+            if same_bytes(value, tail):
+                fresh = 0
+            elif stack > 1 and same_bytes(value[: frame_bytes * (stack - 1)], tail[frame_bytes:]):
+                fresh = 1
+        if fresh > 0:
+            begin = (stack + fill) * frame_bytes
+            copy_bytes(rows[begin : begin + fresh * frame_bytes], value[(stack - fresh) * frame_bytes :])
+            fill += fresh
+            if fill <= block_frames:
+                head = streams[stream, OPEN] * block_frames + fill - 1
+            else:
+                head = streams[stream, RESERVE] * block_frames + fill - 1 - block_frames
+            streams[stream, FILL], streams[stream, HEAD] = fill, head
+        # Retain the new blocks before the old ones are released: they may be the same.
+        slot = head // block_frames
+        references[slot] += 1
+        if head % block_frames < stack - 1:
+            references[previous[slot]] += 1
+        old = heads[cell] - 1
+        heads[cell] = head + 1
+        if old >= 0:
+            slot = old // block_frames
+            if old % block_frames < stack - 1:
+                before = previous[slot]
+                references[before] -= 1
+                if references[before] == 0:
+                    freed[n_freed] = before
+                    n_freed += 1
+            references[slot] -= 1
+            if references[slot] == 0:
+                freed[n_freed] = slot
+                n_freed += 1
+        if fill >= block_frames:
+            return i + 1, n_freed, stream
+    return cells.size, n_freed, -1
+
+
+@jit
+def fetch(
+    tokens: NDArray[np.int64],  # (n,): -1 where nothing was written
+    order: NDArray[np.int64],  # indices into tokens, so that tokens[order] ascends
+    out: Bytes,  # (n, observation_bytes)
+    staging: Bytes,
+    previous: NDArray[np.int32],
+    place: NDArray[np.int64],
+    length: NDArray[np.int32],
+    base: NDArray[np.int32],
+    addresses: NDArray[np.int64],
+    stack: int,
+    block_frames: int,
+) -> int:
+    """Fetch observations from blocks that are raw or `delta`. Each block is walked once for all that want it.
+
+    :return: -1, or the slot of a block that cannot be right
+    """
+    frame_bytes = staging.shape[2]
+    frame = np.empty(frame_bytes, np.uint8)
+    n = order.size
+    # First the frames in the blocks that the tokens name, then those that reach back into the block before.
+    for back in range(2 if stack > 1 else 1):
+        i = 0
+        while i < n:
+            token = tokens[order[i]]
+            if token < 0:
+                if back == 0:
+                    out[order[i]] = 0
+                i += 1
+                continue
+            if back == 1 and token % block_frames >= stack - 1:
+                i += 1
+                continue
+            slot = token // block_frames
+            end, last = i, 0
+            while end < n and tokens[order[end]] // block_frames == slot:
+                last = max(last, tokens[order[end]] % block_frames)
+                end += 1
+            if back == 1:
+                slot, last = previous[slot], block_frames - 1
+            where = place[slot]
+            if where < 0:  # open: the frames lie in the staging rows of their stream
+                source = staging[-1 - where].reshape(-1)[stack * frame_bytes :]
+                coded = False
+            else:
+                data = bytes_at(addresses[where >> CHUNK_BITS] + (where & _OFFSET), int(length[slot]))
+                source = data[_HEADER:]
+                coded = data[0] == _CODED
+            if not coded:
+                for j in range(i, end):
+                    first = tokens[order[j]] % block_frames - stack + 1 + back * block_frames
+                    low, high = max(first, 0), min(first + stack, block_frames)
+                    if low >= high:
+                        continue
+                    if high * frame_bytes > source.size:
+                        return int(slot)
+                    copy_bytes(
+                        out[order[j], (low - first) * frame_bytes : (high - first) * frame_bytes],
+                        source[low * frame_bytes : high * frame_bytes],
+                    )
+                i = end
+                continue
+            if base[slot] >= 0:
+                where = place[base[slot]]
+                known = bytes_at(addresses[where >> CHUNK_BITS] + (where & _OFFSET), _HEADER + frame_bytes)
+                copy_bytes(frame, known[_HEADER:])
+            else:
+                frame[:] = 0
+            position = 0
+            for index in range(last + 1):
+                position = apply_patches(source, position, frame)
+                if position < 0:
+                    return int(slot)
+                for j in range(i, end):
+                    # where this frame stands in the observation, if at all
+                    k = index - (tokens[order[j]] % block_frames - stack + 1) - back * block_frames
+                    if 0 <= k < stack:
+                        copy_bytes(out[order[j], k * frame_bytes : (k + 1) * frame_bytes], frame)
+            i = end
+    return -1

@@ -1,0 +1,108 @@
+"""Observation <-> frames: which axis of an observation is a stack in time, and how many frames it holds.
+
+(4, 84, 84) uint8   stack=4 axis=0   -> 4 frames of 7,056 bytes
+(84, 84, 12) uint8  stack=4 axis=-1  -> 4 frames of 21,168 bytes
+(17,) float32       stack=1          -> 1 frame of 68 bytes
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.codecs.base import Bytes
+
+#: Stacks that are looked for; longer ones can be set by hand.
+LONGEST_STACK = 16
+#: Frames of fewer bytes are not worth a place of their own.
+SMALLEST_STACKED_FRAME = 64
+
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """How observations of one leaf are cut into frames.
+
+    :param shape: shape of one observation
+    :param dtype: dtype that is stored
+    :param stack: frames in an observation
+    :param axis: the axis they are stacked on, 0 or -1
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stack: int = 1
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stack < 1 or (self.stack > 1 and (not self.shape or self.shape[self.axis] % self.stack)):
+            raise ValueError(
+                f"An observation of shape {self.shape} cannot be cut into {self.stack} frames on axis {self.axis}"
+            )
+
+    @property
+    def observation_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def frame_bytes(self) -> int:
+        return self.observation_bytes // self.stack
+
+    def to_bytes(self, observations: NDArray[Any]) -> Bytes:
+        """Bytes of observations with their frames one behind the other: ``(n, *shape)`` -> ``(n, observation_bytes)``."""
+        if self._is_interleaved:
+            observations = np.moveaxis(observations.reshape(self._cut_shape(len(observations))), -2, 1)
+        contiguous = np.ascontiguousarray(observations, self.dtype)
+        return contiguous.reshape(len(observations), -1).view(np.uint8)
+
+    def from_bytes(self, data: Bytes) -> NDArray[Any]:
+        """The inverse of `to_bytes`, on the same memory where frames lie one behind the other."""
+        values = data.view(self.dtype)
+        if not self._is_interleaved:
+            return values.reshape(len(data), *self.shape)
+        *lead, stack, channels = self._cut_shape(len(data))
+        frames = values.reshape(len(data), stack, *lead[1:], channels)
+        return np.ascontiguousarray(np.moveaxis(frames, 1, -2)).reshape(len(data), *self.shape)
+
+    @property
+    def _is_interleaved(self) -> bool:
+        return self.stack > 1 and self.axis == -1 and len(self.shape) > 1
+
+    def _cut_shape(self, n: int) -> tuple[int, ...]:
+        return (n, *self.shape[:-1], self.stack, self.shape[-1] // self.stack)
+
+
+def possible_stacks(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[FrameLayout]:
+    """Layouts with more than one frame that an observation of this shape may have, most frames first."""
+    for axis in _channel_axes(shape):
+        for stack in range(min(shape[axis], LONGEST_STACK), 1, -1):
+            if shape[axis] % stack == 0:
+                layout = FrameLayout(shape, dtype, stack, axis)
+                if layout.frame_bytes >= SMALLEST_STACKED_FRAME:
+                    yield layout
+
+
+def layout_for_stack(shape: tuple[int, ...], dtype: np.dtype[Any], stack: int) -> FrameLayout:
+    """The layout for a number of frames that the user gave: on the channel axis, which is the smaller of first and last.
+
+    :param stack: frames in an observation; must divide the channel axis
+    """
+    if stack == 1:
+        return FrameLayout(shape, dtype)
+    axes = [axis for axis in _channel_axes(shape) if shape[axis] % stack == 0]
+    if stack < 1 or not axes:
+        raise ValueError(
+            f"frame_stack={stack} does not fit an observation of shape {shape}: it must be 'auto', 1, "
+            "or divide its first or last axis"
+        )
+    return FrameLayout(shape, dtype, stack, axes[0])
+
+
+def _channel_axes(shape: tuple[int, ...]) -> list[int]:
+    """Axes that may be the channels, the likelier (shorter) one first."""
+    axes = [0, -1] if len(shape) > 1 else [0] if shape else []
+    return sorted(axes, key=lambda axis: shape[axis])
