@@ -1,6 +1,6 @@
 """The whole contract of a codec, and the few bytes that stand before every encoded block.
 
-An encoded block is `tag (1 byte) | CRC-32 of the payload (4 bytes, little endian) | payload`. The tag says whether the
+An encoded block is `tag (1 byte) | CRC-32 of tag and payload (4 bytes, little endian) | payload`. The tag says whether the
 payload is the frames themselves (RAW, where the codec would not have helped) or the codec's own bytes (CODED).
 Two names belong to the codec that writes a subclass: `_encode` and `_decode`; everyone else calls `encode` and `decode`.
 """
@@ -87,7 +87,7 @@ class Codec(ABC):
 
 def with_header(tag: int, payload: Readable) -> bytes:
     """A block as it is kept: tag, CRC and payload."""
-    return b"".join((bytes((tag,)), zlib.crc32(payload).to_bytes(4, "little"), payload))
+    return b"".join((bytes((tag,)), zlib.crc32(payload, tag).to_bytes(4, "little"), payload))
 
 
 def split_header(data: Readable, *, verify: bool) -> tuple[int, memoryview]:
@@ -96,7 +96,7 @@ def split_header(data: Readable, *, verify: bool) -> tuple[int, memoryview]:
     if len(view) < HEADER_BYTES or view[0] not in (RAW, CODED):
         raise CorruptDataError(f"These {len(view)} bytes are not an encoded block: they do not start with a block header")
     payload = view[HEADER_BYTES:]
-    if verify and zlib.crc32(payload) != int.from_bytes(view[1:HEADER_BYTES], "little"):
+    if verify and zlib.crc32(payload, view[0]) != int.from_bytes(view[1:HEADER_BYTES], "little"):
         raise CorruptDataError(f"An encoded block of {len(view)} bytes is damaged or truncated: its checksum does not match")
     return view[0], payload
 

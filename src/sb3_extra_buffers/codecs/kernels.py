@@ -15,6 +15,20 @@ import numpy as np
 
 from sb3_extra_buffers.codecs.base import Bytes
 
+__all__ = [
+    "COMPILED",
+    "apply_patches",
+    "bytes_at",
+    "copy_part",
+    "decode_delta",
+    "decode_runs",
+    "encode_delta",
+    "encode_runs",
+    "jit",
+    "same_part",
+    "write_patches",
+]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 try:
@@ -38,56 +52,31 @@ def jit(function: F) -> F:
 
 
 if COMPILED:
-    from numba import types
-    from numba.extending import intrinsic
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def _pointer(typing_context: Any, address: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
-
-        return types.CPointer(types.uint8)(types.int64), codegen
-
-    @jit
-    def bytes_at(address: int, length: int) -> Bytes:
-        """The memory at ``address``, which the caller keeps alive."""
-        return numba.carray(_pointer(address), length)  # type: ignore
+    from sb3_extra_buffers.codecs.memory_access import (
+        blend_word,
+        byte_at,
+        bytes_at,
+        copy_part,
+        load_byte,
+        memory_of,
+        same_part,
+        word_at,
+    )
 
     @jit
-    def same_bytes(a: Bytes, b: Bytes) -> bool:
-        """Whether two arrays of one length hold the same bytes."""
-        n = a.size
-        i = 0
-        while i + 256 <= n:  # no early exit inside the piece: LLVM vectorises it
-            differing = np.uint8(0)
-            for j in range(i, i + 256):
-                differing |= a[j] ^ b[j]
-            if differing:
-                return False
-            i += 256
-        while i < n and a[i] == b[i]:
-            i += 1
-        return bool(i == n)
-
-    @jit
-    def copy_bytes(target: Bytes, source: Bytes) -> None:
-        """Copy ``source`` over ``target``, which is as long and does not overlap it."""
-        for i in range(source.size):
-            target[i] = source[i]
-
-    @jit
-    def next_difference(a: Bytes, b: Bytes, start: int) -> int:
-        """First index from ``start`` on at which two arrays differ; their length if they do not."""
-        n = a.size
+    def next_difference(a: Any, b: Any, start: int, n: int) -> int:
+        """First index from ``start`` on at which two memories of ``n`` bytes differ; ``n`` if they do not."""
         i = start
         while i + 32 <= n:
-            differing = np.uint8(0)
-            for j in range(i, i + 32):
-                differing |= a[j] ^ b[j]
-            if differing:
+            x, y = a + i, b + i
+            differing = (word_at(x) ^ word_at(y)) | (word_at(x + 8) ^ word_at(y + 8))
+            differing |= (word_at(x + 16) ^ word_at(y + 16)) | (word_at(x + 24) ^ word_at(y + 24))
+            if differing != 0:
                 break
             i += 32
-        while i < n and a[i] == b[i]:
+        while i + 8 <= n and word_at(a + i) == word_at(b + i):
+            i += 8
+        while i < n and byte_at(a + i) == byte_at(b + i):
             i += 1
         return i
 
@@ -95,21 +84,31 @@ else:
 
     def bytes_at(address: int, length: int) -> Bytes:
         """The memory at ``address``, which the caller keeps alive."""
-        return np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(address))
+        return np.ctypeslib.as_array((ctypes.c_uint8 * int(length)).from_address(int(address)))
 
-    def same_bytes(a: Bytes, b: Bytes) -> bool:
-        """Whether two arrays of one length hold the same bytes."""
-        return bool((a == b).all())
+    def copy_part(target: Bytes, at: int, source: Bytes, start: int, length: int) -> None:
+        """Copy ``length`` bytes of ``source`` from ``start`` on to ``target`` from ``at`` on; they must not overlap."""
+        target[at : at + length] = source[start : start + length]
 
-    def copy_bytes(target: Bytes, source: Bytes) -> None:
-        """Copy ``source`` over ``target``, which is as long and does not overlap it."""
-        target[:] = source
+    blend_word = copy_part
 
-    def next_difference(a: Bytes, b: Bytes, start: int) -> int:
-        """First index from ``start`` on at which two arrays differ; their length if they do not."""
-        differing = a[start:] != b[start:]
+    def same_part(a: Bytes, at: int, b: Bytes, start: int, length: int) -> bool:
+        """Whether ``length`` bytes of ``a`` from ``at`` on are those of ``b`` from ``start`` on."""
+        return bool((a[at : at + length] == b[start : start + length]).all())
+
+    def load_byte(array: Bytes, index: int) -> int:
+        """One byte as a signed integer."""
+        return int(array[index])
+
+    def memory_of(array: Bytes) -> Bytes:
+        """What `next_difference` takes: here the array, in compiled kernels its address."""
+        return array
+
+    def next_difference(a: Any, b: Any, start: int, n: int) -> int:
+        """First index from ``start`` on at which two memories of ``n`` bytes differ; ``n`` if they do not."""
+        differing = a[start:n] != b[start:n]
         first = int(differing.argmax()) if differing.size else 0
-        return start + first if differing.size and differing[first] else a.size
+        return start + first if differing.size and differing[first] else n
 
 
 # Patches: how one frame differs from another. A list of `length, skip, bytes`, closed by a length of 0; `skip` bytes are
@@ -130,24 +129,24 @@ def _put_number(out: Bytes, position: int, number: int) -> int:
 def write_patches(before: Bytes, after: Bytes, out: Bytes, position: int) -> int:
     """Write the patches that turn ``before`` into ``after``; the position behind them, or -1 if ``out`` is too short."""
     n = after.size
+    old, new = memory_of(before), memory_of(after)
     reached = 0
-    start = next_difference(before, after, 0)
+    start = next_difference(old, new, 0, n)
     while start < n:
         end = start + 1
         i = end
         while i < n and i - end <= PATCH_GAP:
-            if before[i] != after[i]:
+            if load_byte(before, i) != load_byte(after, i):
                 end = i + 1
             i += 1
         if position + (end - start) + 11 > out.size:  # two numbers of at most 5 bytes, and the closing 0
             return -1
         position = _put_number(out, position, end - start)
         position = _put_number(out, position, start - reached)
-        for j in range(start, end):
-            out[position] = after[j]
-            position += 1
+        copy_part(out, position, after, start, end - start)
+        position += end - start
         reached = end
-        start = next_difference(before, after, end)
+        start = next_difference(old, new, end, n)
     if position >= out.size:
         return -1
     out[position] = 0
@@ -157,38 +156,52 @@ def write_patches(before: Bytes, after: Bytes, out: Bytes, position: int) -> int
 @jit
 def apply_patches(data: Bytes, position: int, frame: Bytes) -> int:
     """Patch ``frame`` in place; the position behind its patches, or -1 if they cannot be right. Never writes outside."""
+    # The loop that sampling spends its time in: nothing in it may touch reference counts (see memory_access.py).
     n = data.size
+    size = frame.size
     reached = 0
     while True:
-        length = 0
-        skip = 0
-        shift = 0
-        while True:
-            if position >= n or shift > 28:
-                return -1
-            byte = int(data[position])
-            position += 1
-            length |= (byte & 127) << shift
-            if byte < 128:
-                break
-            shift += 7
+        if position >= n:
+            return -1
+        length = load_byte(data, position)
+        position += 1
         if length == 0:
             return position
-        shift = 0
-        while True:
-            if position >= n or shift > 28:
-                return -1
-            byte = int(data[position])
-            position += 1
-            skip |= (byte & 127) << shift
-            if byte < 128:
-                break
-            shift += 7
-        reached += skip
-        if reached + length > frame.size or position + length > n:
+        if length >= 128:
+            length &= 127
+            shift = 7
+            while True:
+                if position >= n or shift > 28:
+                    return -1
+                byte = load_byte(data, position)
+                position += 1
+                length |= (byte & 127) << shift
+                if byte < 128:
+                    break
+                shift += 7
+        if position >= n:
             return -1
-        for i in range(length):
-            frame[reached + i] = data[position + i]
+        skip = load_byte(data, position)
+        position += 1
+        if skip >= 128:
+            skip &= 127
+            shift = 7
+            while True:
+                if position >= n or shift > 28:
+                    return -1
+                byte = load_byte(data, position)
+                position += 1
+                skip |= (byte & 127) << shift
+                if byte < 128:
+                    break
+                shift += 7
+        reached += skip
+        if length == 0 or reached + length > size or position + length > n:
+            return -1
+        if length <= 8 and reached + 8 <= size and position + 8 <= n:
+            blend_word(frame, reached, data, position, length)
+        else:
+            copy_part(frame, reached, data, position, length)
         reached += length
         position += length
 
@@ -209,7 +222,10 @@ def decode_delta(data: Bytes, base: Bytes, out: Bytes) -> bool:
     """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if the patches cannot be right."""
     position = 0
     for i in range(out.shape[0]):
-        copy_bytes(out[i], base if i == 0 else out[i - 1])
+        if i == 0:
+            copy_part(out[0], 0, base, 0, base.size)
+        else:
+            copy_part(out[i], 0, out[i - 1], 0, base.size)
         position = apply_patches(data, position, out[i])
         if position < 0:
             return False

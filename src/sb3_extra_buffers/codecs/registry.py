@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from sb3_extra_buffers._optional import installed
-from sb3_extra_buffers.codecs.base import Codec
+from sb3_extra_buffers.codecs.base import Codec, check_level
 from sb3_extra_buffers.errors import CodecError, FallbackWarning
 
 #: `igzip3`, `igzip/3`, `zstd-5` (level -5), `lz4-frame/5`
@@ -120,10 +120,8 @@ def _split(spec: str) -> tuple[str, int | None]:
 
 def _make_stand_in(name: str, stand_in: str, wanted: type[Codec], arguments: dict[str, Any]) -> Codec:
     if "level" in arguments and wanted.levels is not None:
-        level, (lowest, highest) = arguments["level"], wanted.levels
-        if not lowest <= level <= highest:
-            raise CodecError(f"{name} level must be in {lowest}..{highest}, got {level}")
-        arguments["level"] = max(1, level)  # igzip's 0 compresses, gzip's 0 does not
+        check_level(name, arguments["level"], *wanted.levels)
+        arguments["level"] = max(1, arguments["level"])  # igzip's 0 compresses, gzip's 0 does not
     entry = CODECS[name]
     extra = {"isal": "isal", "numba": "numba"}[str(entry.backend)]
     warnings.warn(

@@ -43,8 +43,8 @@ class Rle(Codec):
             raise CodecError(f"{self.name} elem_type must have 1, 2, 4 or 8 bytes, got {self.elem_type!r}")
 
     def _encode(self, frames: Bytes, base: Bytes | None) -> Readable | None:
-        items = frames.reshape(-1).view(self._value_type(frames.nbytes))
-        longest = int(np.iinfo(self.runs_type).max)
+        items = frames.reshape(-1).view(self._value_type(frames.shape[1]))
+        longest = min(int(np.iinfo(self.runs_type).max), items.size)  # uint64's own maximum would not fit an int64
         # More runs than this would not be smaller than the frames.
         most = frames.nbytes // (items.itemsize + np.dtype(self.runs_type).itemsize)
         runs = self._find_runs(items, longest, most)
@@ -68,9 +68,10 @@ class Rle(Codec):
         if filled != items.size:
             raise CorruptDataError(f"{self.name}: a block has runs for {filled} values, {items.size} were expected")
 
-    def _value_type(self, nbytes: int) -> str:
+    def _value_type(self, frame_bytes: int) -> str:
+        # A frame must be whole values, so that a block can be decoded up to any frame.
         size = np.dtype(self.elem_type).itemsize
-        return f"<u{size if nbytes % size == 0 else 1}"
+        return f"<u{size if frame_bytes % size == 0 else 1}"
 
     def _find_runs(self, items: NDArray[Any], longest: int, most: int) -> Runs | None:
         starts = np.flatnonzero(np.concatenate(([True], items[1:] != items[:-1])))

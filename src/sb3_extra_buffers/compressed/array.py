@@ -33,7 +33,7 @@ class CompressedArray(ArrayView):
         compression_method: str = "auto",
         compression_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype))
         method = auto_codec(layout.frame_bytes, layout.dtype) if compression_method == "auto" else compression_method
         codec = make_codec(method, compression_kwargs, elem_type=layout.dtype.name)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,10 +22,11 @@ from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.options import CompressionOptions
+from sb3_extra_buffers.compressed.stored_leaf import StoredLeaf
 from sb3_extra_buffers.errors import ObservationError
 from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
-from sb3_extra_buffers.store import ArrayView, DetectingStore, MemoryUsage
-from sb3_extra_buffers.store.array_view import WRITTEN, Reader, cast
+from sb3_extra_buffers.store import MemoryUsage
+from sb3_extra_buffers.store.array_view import WRITTEN
 
 Batch = TypeVar("Batch", bound=tuple[Any, ...])
 
@@ -72,95 +72,71 @@ class CompressedObservations(BaseBuffer):
     ) -> None:
         self._options = CompressionOptions(**{name: kwargs.pop(name) for name in _OPTIONS if name in kwargs})
         self._lock = threading.RLock()
-        self._leaves: dict[str, Leaf] = {}
+        self._leaves: dict[str, StoredLeaf] = {}
+        self._fresh: list[NDArray[Any]] = []  # decoded for the batch that is being made, held by nobody else
         obs_shape = get_obs_shape(observation_space)
         super().__init__(buffer_size, hollow(observation_space), action_space, *args, **kwargs)
         self.observation_space, self.obs_shape = observation_space, obs_shape  # type: ignore[assignment]
-        self._leaves = {leaf.key: leaf for leaf in leaves_of(observation_space, obs_shape)}
-        plans = self._options.plans(
-            list(self._leaves.values()),
-            n_cells=self.buffer_size * self.n_envs,
-            n_streams=self.n_envs,
-            n_columns=len(self._column_names),
-        )
-        self._stores = {key: DetectingStore(plan) for key, plan in plans.items()}
-        together = len(self._column_names) if self._reads_together else 1
-        self._readers = {key: Reader(store, together) for key, store in self._stores.items()}
+        self._is_dict = isinstance(observation_space, spaces.Dict)
+        leaves = leaves_of(observation_space, obs_shape)
+        n_columns = len(self._column_names)
+        plans = self._options.plans(leaves, n_cells=self.buffer_size * self.n_envs, n_streams=self.n_envs, n_columns=n_columns)
+        together = n_columns if self._reads_together else 1
+        for leaf in leaves:
+            self._leaves[leaf.key] = StoredLeaf(leaf, plans[leaf.key], self.buffer_size, self.n_envs, together, self._fresh)
         self._install_columns()
-
-    @property
-    def _is_dict(self) -> bool:
-        return isinstance(self.observation_space, spaces.Dict)
 
     def _install_columns(self) -> None:
         """Put columns where SB3 has its arrays: in the instance's __dict__, where RolloutBuffer looks for them."""
         for number, name in enumerate(self._column_names):
-            views = {
-                key: ArrayView(
-                    self._stores[key], number, (self.buffer_size, self.n_envs), leaf.shape, leaf.dtype,
-                    stored_dtype=self._stores[key].plan.dtype, reader=self._readers[key],
-                )
-                for key, leaf in self._leaves.items()
-            }  # fmt: skip
-            self.__dict__[name] = views if self._is_dict else views[PLAIN]
+            columns = {key: leaf.column(number) for key, leaf in self._leaves.items()}
+            self.__dict__[name] = columns if self._is_dict else columns[PLAIN]
 
     def memory_usage(self) -> BufferMemoryUsage:
         """What the observations would take as plain arrays, and what they take."""
-        keys = {key: store.memory_usage() for key, store in self._stores.items()}
+        keys = {key: leaf.store.memory_usage() for key, leaf in self._leaves.items()}
         raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
         return BufferMemoryUsage(raw, stored, stored / raw if raw else 0.0, sum(usage.blocks for usage in keys.values()), keys)
 
     # ---- writing: straight into the stores, without the copies that SB3's `add` makes for arrays it keeps
 
-    def _checked(self, observation: Any) -> dict[str, NDArray[Any]]:
-        """One array ``(n_envs, *shape)`` per leaf, or an error that says what does not fit."""
-        if self._is_dict:
+    def _write(self, *observations: Any) -> Any:
+        """Write observations of all envs at the current position, one per column; gives what SB3's `add` sees instead."""
+        cells = np.arange(self.pos * self.n_envs, (self.pos + 1) * self.n_envs)
+        if not self._is_dict:
+            leaf = self._leaves[PLAIN]
+            leaf.store.write_columns(0, cells, tuple([leaf.checked(observation) for observation in observations]))
+            return WRITTEN
+        for observation in observations:
             missing = [key for key in self._leaves if key not in observation]
             if missing:
                 raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
-        values = {}
-        for key, leaf in self._leaves.items():
-            value = np.asarray(observation[key] if self._is_dict else observation)
-            expected = (self.n_envs, *leaf.shape)
-            if value.shape != expected:
-                try:
-                    value = (
-                        value.reshape(expected)
-                        if isinstance(leaf.space, spaces.Discrete)
-                        else np.broadcast_to(value, expected)
-                    )
-                except ValueError:
-                    raise ObservationError(
-                        f"Got {key} of shape {value.shape}; {self.n_envs} envs of shape {leaf.shape} need {expected}"
-                    ) from None
-            stored_dtype = self._stores[key].plan.dtype
-            values[key] = cast(value, stored_dtype, saturate=stored_dtype != leaf.dtype)
-        return values
-
-    def _write(self, **columns: Any) -> Any:
-        """Write observations of all envs at the current position, by column name; gives what SB3's `add` sees instead."""
-        checked = {name: self._checked(observation) for name, observation in columns.items()}
-        cells = np.arange(self.pos * self.n_envs, (self.pos + 1) * self.n_envs)
-        for name, values in checked.items():
-            views = self.__dict__[name]
-            for key, value in values.items():
-                (views[key] if self._is_dict else views).write_cells(cells, value)
-        return dict.fromkeys(self._leaves, WRITTEN) if self._is_dict else WRITTEN
+        # All are checked before the first is written: a refused observation changes nothing.
+        checked = {key: tuple([leaf.checked(one[key]) for one in observations]) for key, leaf in self._leaves.items()}
+        for key, values in checked.items():
+            self._leaves[key].store.write_columns(0, cells, values)
+        return {key: leaf.written for key, leaf in self._leaves.items()}
 
     # ---- reading
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """While SB3 makes a batch: columns are read together, no writer comes between."""
-        with self._lock, ExitStack() as stack:
-            for reader in self._readers.values():
-                stack.enter_context(reader)
-            yield
+    def _reading(self, make_batch: Callable[[], Batch]) -> Batch:
+        """A batch by SB3's code, with columns read together and no writer in between."""
+        with self._lock:
+            readers = [leaf.reader for leaf in self._leaves.values()]
+            for reader in readers:
+                reader.begin()
+            try:
+                return self._finish(make_batch())
+            finally:
+                for reader in readers:
+                    reader.end()
 
     def to_torch(self, array: NDArray[Any], copy: bool = True) -> th.Tensor:
         """SB3's conversion, but for what was just decoded: it is nobody else's, so it becomes the tensor's memory."""
-        fresh = copy and any(reader.is_fresh(array) for reader in self._readers.values())
-        return super().to_torch(array, copy=copy and not fresh)
+        for decoded in self._fresh:
+            if array is decoded:
+                return super().to_torch(array, copy=False)
+        return super().to_torch(array, copy=copy)
 
     def _finish(self, batch: Batch) -> Batch:
         """Apply `normalize_images` and `output_dtype` to a batch that SB3 has made."""
@@ -172,8 +148,8 @@ class CompressedObservations(BaseBuffer):
 
     def _converted(self, observation: Any) -> Any:
         if isinstance(observation, dict):
-            return {key: self._converted_leaf(self._leaves[key], value) for key, value in observation.items()}
-        return self._converted_leaf(self._leaves[PLAIN], observation)
+            return {key: self._converted_leaf(self._leaves[key].leaf, value) for key, value in observation.items()}
+        return self._converted_leaf(self._leaves[PLAIN].leaf, observation)
 
     def _converted_leaf(self, leaf: Leaf, value: th.Tensor) -> th.Tensor:
         if self._options.normalize_images and leaf.is_image:

@@ -46,13 +46,12 @@ class ReplayObservations(CompressedObservations):
     def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. Observations of a wrong shape or range are refused before anything is changed."""
         with self._lock:
-            written = self._write(observations=obs, next_observations=next_obs)
+            written = self._write(obs, next_obs)
             super().add(written, dict(written) if self._is_dict else written, *args, **kwargs)
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's `sample`."""
-        with self._reading():
-            return self._finish(super().sample(*args, **kwargs))
+        return self._reading(lambda: super(ReplayObservations, self).sample(*args, **kwargs))
 
 
 class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):

@@ -26,19 +26,18 @@ class RolloutObservations(CompressedObservations):
                 super().reset()
             finally:
                 self.obs_shape = real
-            for store in self._stores.values():
-                store.clear()
+            for leaf in self._leaves.values():
+                leaf.store.clear()
             self._install_columns()
 
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. Observations of a wrong shape or range are refused before anything is changed."""
         with self._lock:
-            super().add(self._write(observations=obs), *args, **kwargs)
+            super().add(self._write(obs), *args, **kwargs)
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's minibatch."""
-        with self._reading():
-            return self._finish(super()._get_samples(*args, **kwargs))  # type: ignore[safe-super]
+        return self._reading(lambda: super(RolloutObservations, self)._get_samples(*args, **kwargs))  # type: ignore[safe-super]
 
 
 class CompressedRolloutBuffer(RolloutObservations, RolloutBuffer):

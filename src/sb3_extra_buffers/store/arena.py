@@ -1,4 +1,5 @@
-"""The arena: right-sized memory for encoded blocks, in chunks that go back to the system when their last block is gone.
+"""The arena: right-sized memory for encoded blocks, in chunks that go back to the system when their last block is gone (but
+for one, which the next blocks will want).
 
 A place is one integer, `chunk << 20 | offset`. Blocks are laid one behind the other into the current chunk; a replay
 buffer overwrites its oldest blocks first, so whole chunks empty in turn. What lives on in a chunk that has become nearly
@@ -36,6 +37,7 @@ class Arena:
         self._chunks: dict[int, Bytes] = {}
         self._live: dict[int, int] = {}  # bytes in use, by chunk
         self._free_ids: list[int] = []
+        self._spare: Bytes | None = None  # the chunk emptied last: its pages need not be asked for again
         self._current, self._end = -1, CHUNK_BYTES
         #: address of each chunk, for kernels
         self.addresses: NDArray[np.int64] = np.zeros(16, np.int64)
@@ -92,7 +94,10 @@ class Arena:
 
     def _open(self, nbytes: int) -> int:
         chunk = self._free_ids.pop() if self._free_ids else len(self._chunks)
-        memory = _new_chunk(nbytes)
+        if nbytes == CHUNK_BYTES and self._spare is not None:
+            memory, self._spare = self._spare, None
+        else:
+            memory = _new_chunk(nbytes)
         self._chunks[chunk], self._live[chunk] = memory, 0
         if chunk >= len(self.addresses):
             self.addresses = np.concatenate((self.addresses, np.zeros_like(self.addresses)))
@@ -101,7 +106,10 @@ class Arena:
         return chunk
 
     def _close(self, chunk: int) -> None:
-        self.held_bytes -= self._chunks.pop(chunk).size
+        memory = self._chunks.pop(chunk)
+        self.held_bytes -= memory.size
+        if memory.size == CHUNK_BYTES:
+            self._spare = memory
         del self._live[chunk]
         self.addresses[chunk] = 0
         self._free_ids.append(chunk)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,27 +41,30 @@ WRITTEN = Written()
 
 
 class Reader:
-    """How views read a store; inside its `with`, for a batch that is being made.
+    """How views read a store; between `begin` and `end`, for a batch that is being made.
 
     SB3 reads `next_observations` and `observations` with the same index arrays, and they share most blocks. So a read of
     one column fetches the same cells of the other too, for the read that follows. And what was read for a batch is
-    remembered until the `with` ends: nobody else holds it, so it can become the batch without another copy.
+    remembered until `end`: nobody else holds it, so it can become the batch without another copy.
 
     :param store: where the cells are
     :param n_columns: columns that are read together; 1 for none
+    :param handed_out: where what was read for a batch is remembered, shared by the readers of a buffer
     """
 
-    def __init__(self, store: Store, n_columns: int = 1) -> None:
+    def __init__(self, store: Store, n_columns: int = 1, handed_out: list[NDArray[Any]] | None = None) -> None:
         self._store, self._columns = store, tuple(range(n_columns))
         self._active = False
         self._key: tuple[Any, ...] = ()
         self._ahead: dict[int, NDArray[Any]] = {}
-        self._handed_out: list[NDArray[Any]] = []
+        self._handed_out = [] if handed_out is None else handed_out
 
-    def __enter__(self) -> None:
+    def begin(self) -> None:
+        """A batch is being made."""
         self._active = True
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def end(self) -> None:
+        """The batch is done."""
         self._active, self._key = False, ()
         self._ahead.clear()
         self._handed_out.clear()
@@ -81,10 +84,6 @@ class Reader:
             values = self._ahead.pop(column)
         self._handed_out.append(values)
         return values
-
-    def is_fresh(self, array: NDArray[Any]) -> bool:
-        """Whether an array was read for this batch."""
-        return any(array is other for other in self._handed_out)
 
 
 class ArrayView:
@@ -205,12 +204,12 @@ class ArrayView:
     def _read(self, cells: Any) -> NDArray[Any]:
         flat = np.asarray(cells, np.int64).reshape(-1)
         values = self._reader.read(self.column, flat).astype(self.dtype, copy=False)
-        return values if np.ndim(cells) == 1 else values.reshape(*np.shape(cells), *self.obs_shape)
+        return values if np.ndim(cells) == 1 else values.reshape((*np.shape(cells), *self.obs_shape))[()]
 
     # ---- writing
 
     def __setitem__(self, index: Any, value: ArrayLike) -> None:
-        if isinstance(value, np.ndarray) and value.dtype == object and value.size == 1 and value.item() is WRITTEN:
+        if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], Written):
             return
         leading, rest = self._split(index)
         if leading is None or rest:
@@ -220,8 +219,11 @@ class ArrayView:
             whole[index if leading is None else (*(slice(None),) * cells.ndim, *rest)] = value
         else:
             cells = np.asarray(self._cells[leading])
+            given = np.asarray(value)
+            while given.ndim > cells.ndim + len(self.obs_shape) and len(given) == 1:
+                given = given[0]  # as NumPy, which drops leading axes of one
             try:
-                whole = np.broadcast_to(np.asarray(value), (*cells.shape, *self.obs_shape))
+                whole = np.broadcast_to(given, (*cells.shape, *self.obs_shape))
             except ValueError as error:
                 raise ObservationError(
                     f"Got values of shape {np.shape(value)} for a place of shape {(*cells.shape, *self.obs_shape)}"
@@ -251,6 +253,13 @@ class ArrayView:
         if axes > len(self._shape) or any(item is None for item in rest):
             return None, ()
         if any(_is_array(item) for item in rest) and any(not isinstance(item, slice) for item in leading):
+            return None, ()
+        # An array behind a slice and an integer farther behind: NumPy puts the paired axis first, two steps would not.
+        if (
+            isinstance(leading[0], slice)
+            and any(map(_is_array, leading))
+            and any(not isinstance(item, slice) for item in rest)
+        ):
             return None, ()
         return tuple(leading), tuple(rest)
 
@@ -303,7 +312,7 @@ def _axes_of(item: Any) -> int:
 
 
 def _is_pair_of_arrays(index: tuple[Any, ...]) -> bool:
-    if not 2 <= len(index) <= 3 or (len(index) == 3 and index[2] != slice(None)):
+    if not 2 <= len(index) <= 3 or (len(index) == 3 and not (isinstance(index[2], slice) and index[2] == slice(None))):
         return False
     slots, envs = index[0], index[1]
     return (

@@ -92,18 +92,19 @@ class DetectingStore:
 
     def write(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
         """See `FrameStore.write`."""
+        self.write_columns(column, cells, (observations,))
+
+    def write_columns(self, first: int, cells: NDArray[np.int64], observations: tuple[NDArray[Any], ...]) -> None:
+        """See `FrameStore.write_columns`."""
         if self._store is not None:
-            self._store.write(column, cells, observations)
+            self._store.write_columns(first, cells, observations)
             return
         with self._lock:
-            if self._waiting and np.array_equal(self._waiting[-1][2], observations):
-                observations = self._waiting[-1][2]  # a picture that stands still waits only once
-            else:
-                observations = observations.copy()
-            self._waiting.append((column, cells.copy(), observations))
-            layout = self._look_at(cells, observations)
-            if layout is not None:
-                self._decide(layout)
+            for column, values in enumerate(observations, first):
+                if self.layout is None:
+                    self._wait(column, cells, values)
+                else:  # found by the column before
+                    self.write(column, cells, values)
 
     def read(self, column: int, cells: NDArray[np.int64]) -> NDArray[Any]:
         """See `FrameStore.read`."""
@@ -111,18 +112,10 @@ class DetectingStore:
 
     def read_columns(self, columns: tuple[int, ...], cells: NDArray[np.int64]) -> list[NDArray[Any]]:
         """See `FrameStore.read_columns`."""
-        if self._store is not None:
-            return self._store.read_columns(columns, cells)
         with self._lock:
-            results = []
-            for column in columns:
-                known = self._latest(column)
-                out = np.zeros((len(cells), *self.plan.shape), self.plan.dtype)
-                for i, cell in enumerate(cells.tolist()):
-                    if cell in known:
-                        out[i] = known[cell]
-                results.append(out)
-            return results
+            if self._store is None:
+                return [self._read_waiting(column, cells) for column in columns]
+        return self._store.read_columns(columns, cells)
 
     def clear(self) -> None:
         """See `FrameStore.clear`. What was learned about the layout is kept."""
@@ -141,6 +134,24 @@ class DetectingStore:
             raw = written * math.prod(self.plan.shape) * self.plan.dtype.itemsize
             stored = sum(array.nbytes for array in {id(item[2]): item[2] for item in self._waiting}.values())
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, 0)
+
+    def _wait(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
+        if self._waiting and self._waiting[-1][2].tobytes() == observations.tobytes():  # bits: -0.0 is not 0.0
+            observations = self._waiting[-1][2]  # a picture that stands still waits only once
+        else:
+            observations = observations.copy()
+        self._waiting.append((column, cells.copy(), observations))
+        layout = self._look_at(cells, observations)
+        if layout is not None:
+            self._decide(layout)
+
+    def _read_waiting(self, column: int, cells: NDArray[np.int64]) -> NDArray[Any]:
+        known = self._latest(column)
+        out = np.zeros((len(cells), *self.plan.shape), self.plan.dtype)
+        for i, cell in enumerate(cells.tolist()):
+            if cell in known:
+                out[i] = known[cell]
+        return out
 
     def _latest(self, column: int) -> dict[int, NDArray[Any]]:
         """What waits for each cell of a column."""

@@ -27,7 +27,7 @@ from sb3_extra_buffers.store.layout import FrameLayout
 _FILL, _HEAD, _OPEN, _RESERVE = range(4)  # columns of `_streams`
 _TABLES = ("_references", "_previous", "_place", "_length", "_base")
 
-#: A base that the frames do not resemble any more is replaced, but only every so many blocks.
+#: Every so many blocks it is looked at whether the base is still like the frames; if not, it is replaced.
 _BASE_BLOCKS = 32
 #: Blocks in a row that the codec did not shrink before it is only tried now and then, and how often then.
 _GIVE_UP_AFTER, _TRY_AGAIN_EVERY = 8, 16
@@ -84,16 +84,27 @@ class FrameStore:
         :param cells: ``(n,)``
         :param observations: ``(n, *shape)`` of the layout's dtype
         """
-        values = self.layout.to_bytes(observations)
+        self.write_columns(column, cells, (observations,))
+
+    def write_columns(self, first: int, cells: NDArray[np.int64], observations: tuple[NDArray[Any], ...]) -> None:
+        """Put observations into the same cells of one or more columns, in one pass.
+
+        :param first: number of the first column
+        :param observations: ``(n, *shape)`` for each column
+        """
+        values = tuple([self.layout.to_bytes(array) for array in observations])
+        total = len(cells) * len(values)
+        stack, block_frames, append = self.layout.stack, self.block_frames, self._kernels.append
+        written = 0
         with self._lock:
-            start = 0
-            while start < len(cells):
-                start, n_freed, full = self._kernels.append(
-                    values, cells, start, self._heads[column], self._staging, self._streams, self._references,
-                    self._previous, self.layout.stack, self.block_frames, self._freed,
+            while written < total:
+                written, n_freed, full = append(
+                    values, first, cells, written, self._heads, self._staging, self._streams, self._references,
+                    self._previous, stack, block_frames, self._freed,
                 )  # fmt: skip
-                for slot in self._freed[:n_freed].tolist():
-                    self._drop(slot)
+                if n_freed:
+                    for slot in self._freed[:n_freed].tolist():
+                        self._drop(slot)
                 if full >= 0:
                     self._seal(full)
 
@@ -129,11 +140,12 @@ class FrameStore:
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
 
     def _gather(self, tokens: NDArray[np.int64], out: Bytes) -> None:
-        order = np.argsort(tokens, kind="stable")
-        if self.codec.name in ("delta", "none"):
-            self._fetch(tokens, order, out)
+        if self.codec.name == "none":  # nothing to decode, so nothing to share
+            self._fetch(tokens, np.arange(len(tokens)), out)
+        elif self.codec.name == "delta":
+            self._fetch(tokens, np.argsort(tokens), out)
         else:
-            self._decode_blocks(tokens, order, out)
+            self._decode_blocks(tokens, np.argsort(tokens), out)
 
     def _fetch(self, tokens: NDArray[np.int64], order: NDArray[np.int64], out: Bytes) -> None:
         bad = self._kernels.fetch(
@@ -146,7 +158,7 @@ class FrameStore:
     def _decode_blocks(self, tokens: NDArray[np.int64], order: NDArray[np.int64], out: Bytes) -> None:
         """Fetch through the codec: each block once, only as far as it is needed."""
         stack, block_frames = self.layout.stack, self.block_frames
-        frames = out.reshape(len(out), stack, -1)
+        frames = out.reshape(len(out), stack, self.layout.frame_bytes)
         order = order[np.searchsorted(tokens[order], 0) :]
         out[tokens < 0] = 0
         slots, first = tokens // block_frames, tokens % block_frames - stack + 1
@@ -180,17 +192,19 @@ class FrameStore:
     def _seal(self, stream: int) -> None:
         """Encode a full block and open the reserved one behind it."""
         stack, block_frames = self.layout.stack, self.block_frames
-        fill, _, sealed, opened = self._streams[stream].tolist()
+        fill, head, sealed, opened = self._streams[stream].tolist()
         rows = self._staging[stream]
         frames = rows[stack : stack + block_frames]
         self._keep(sealed, self._encode(sealed, frames))
         # The last frames of this block are the context of the next, whatever stands behind them is its beginning.
         kept = stack + fill - block_frames
-        rows[:kept] = rows[block_frames : block_frames + kept].copy()
+        leftover = rows[block_frames : block_frames + kept]
+        rows[:kept] = leftover if kept <= block_frames else leftover.copy()
         self._place[opened] = -1 - stream
-        self._streams[stream, [_FILL, _OPEN, _RESERVE]] = fill - block_frames, opened, self._new_slot(previous=opened)
-        if self._previous[sealed] >= 0:
-            self._release(int(self._previous[sealed]))
+        self._streams[stream] = fill - block_frames, head, opened, self._new_slot(previous=opened)
+        before = int(self._previous[sealed])
+        if before >= 0:
+            self._release(before)
         chunk = self._arena.sparsest_chunk()
         if chunk is not None:
             self._empty_chunk(chunk)
@@ -218,6 +232,7 @@ class FrameStore:
                 return self._current_base
             base = self._base_frame(self._current_base)
             if base is not None and self.codec.resembles(base, frame):
+                self._base_age = 0
                 return self._current_base
             self._release(self._current_base)
         self._current_base, self._base_age = self._new_slot(previous=-1), 0

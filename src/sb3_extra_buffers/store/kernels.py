@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import CODED, HEADER_BYTES, Bytes
-from sb3_extra_buffers.codecs.kernels import apply_patches, bytes_at, copy_bytes, jit, same_bytes
+from sb3_extra_buffers.codecs.kernels import apply_patches, bytes_at, copy_part, jit, same_part
 from sb3_extra_buffers.store.arena import CHUNK_BITS, CHUNK_BYTES
 
 # Columns of `streams`.
@@ -28,10 +28,11 @@ _OFFSET = CHUNK_BYTES - 1
 
 @jit
 def append(
-    values: Bytes,  # (n, observation_bytes)
+    columns: tuple[Bytes, ...],  # one or two arrays (n, observation_bytes): what to write into each column
+    first_column: int,
     cells: NDArray[np.int64],  # (n,)
     start: int,
-    heads: NDArray[np.int32],  # (cells of the column,): token + 1, 0 where nothing was written
+    heads: NDArray[np.int32],  # (columns, cells): token + 1, 0 where nothing was written
     staging: Bytes,  # (streams, rows, frame_bytes)
     streams: NDArray[np.int64],  # (streams, 4)
     references: NDArray[np.int32],
@@ -40,32 +41,41 @@ def append(
     block_frames: int,
     freed: NDArray[np.int32],
 ) -> tuple[int, int, int]:
-    """Write ``values[start:]`` into their cells, until a block is full or ``freed`` is.
+    """Write observations into their cells, all columns of a cell before the next cell, until a block or ``freed`` is full.
 
-    :return: index of the next value, number of freed slots, the stream whose block is full or -1
+    :param start: how many observations were written by earlier calls
+    :return: how many are written now, number of freed slots, the stream whose block is full or -1
     """
-    frame_bytes = staging.shape[2]
-    n_streams = staging.shape[0]
+    n_streams, n_rows, frame_bytes = staging.shape
+    n_columns = len(columns)
+    observation_bytes = stack * frame_bytes
+    rows = staging.reshape(-1)
     n_freed = 0
-    for i in range(start, cells.size):
+    for i in range(start, cells.size * n_columns):
         if n_freed + 2 > freed.size:
             return i, n_freed, -1
-        cell = cells[i]
+        row, column = i // n_columns, i % n_columns
+        cell = cells[row]
         stream = cell % n_streams
         fill, head = streams[stream, FILL], streams[stream, HEAD]
-        value = values[i]
-        rows = staging[stream].reshape(-1)
+        values = columns[column].reshape(-1)
+        value = row * observation_bytes
+        tail = (stream * n_rows + fill) * frame_bytes
         # Never trust, always compare: only what is really there already is shared.
         fresh = stack
         if head >= 0:
-            tail = rows[fill * frame_bytes : (fill + stack) * frame_bytes]
-            if same_bytes(value, tail):
+            if same_part(values, value, rows, tail, observation_bytes):
                 fresh = 0
-            elif stack > 1 and same_bytes(value[: frame_bytes * (stack - 1)], tail[frame_bytes:]):
+            elif stack > 1 and same_part(values, value, rows, tail + frame_bytes, observation_bytes - frame_bytes):
                 fresh = 1
         if fresh > 0:
-            begin = (stack + fill) * frame_bytes
-            copy_bytes(rows[begin : begin + fresh * frame_bytes], value[(stack - fresh) * frame_bytes :])
+            copy_part(
+                rows,
+                tail + observation_bytes,
+                values,
+                value + (stack - fresh) * frame_bytes,
+                fresh * frame_bytes,
+            )
             fill += fresh
             if fill <= block_frames:
                 head = streams[stream, OPEN] * block_frames + fill - 1
@@ -77,8 +87,8 @@ def append(
         references[slot] += 1
         if head % block_frames < stack - 1:
             references[previous[slot]] += 1
-        old = heads[cell] - 1
-        heads[cell] = head + 1
+        old = heads[first_column + column, cell] - 1
+        heads[first_column + column, cell] = head + 1
         if old >= 0:
             slot = old // block_frames
             if old % block_frames < stack - 1:
@@ -93,13 +103,13 @@ def append(
                 n_freed += 1
         if fill >= block_frames:
             return i + 1, n_freed, stream
-    return cells.size, n_freed, -1
+    return cells.size * n_columns, n_freed, -1
 
 
 @jit
 def fetch(
     tokens: NDArray[np.int64],  # (n,): -1 where nothing was written
-    order: NDArray[np.int64],  # indices into tokens, so that tokens[order] ascends
+    order: NDArray[np.int64],  # indices into tokens, so that tokens[order] ascends; any order if no block is coded
     out: Bytes,  # (n, observation_bytes)
     staging: Bytes,
     previous: NDArray[np.int32],
@@ -114,7 +124,9 @@ def fetch(
 
     :return: -1, or the slot of a block that cannot be right
     """
-    frame_bytes = staging.shape[2]
+    _, n_rows, frame_bytes = staging.shape
+    observation_bytes = stack * frame_bytes
+    rows, target = staging.reshape(-1), out.reshape(-1)
     frame = np.empty(frame_bytes, np.uint8)
     n = order.size
     # First the frames in the blocks that the tokens name, then those that reach back into the block before.
@@ -127,53 +139,56 @@ def fetch(
                     out[order[i]] = 0
                 i += 1
                 continue
-            if back == 1 and token % block_frames >= stack - 1:
-                i += 1
-                continue
             slot = token // block_frames
-            end, last = i, 0
+            begin, end, least, last = i, i, block_frames, 0
             while end < n and tokens[order[end]] // block_frames == slot:
-                last = max(last, tokens[order[end]] % block_frames)
+                index = tokens[order[end]] % block_frames
+                least, last = min(least, index), max(last, index)
                 end += 1
+            i = end
             if back == 1:
+                if least >= stack - 1:
+                    continue
                 slot, last = previous[slot], block_frames - 1
             where = place[slot]
             if where < 0:  # open: the frames lie in the staging rows of their stream
-                source = staging[-1 - where].reshape(-1)[stack * frame_bytes :]
+                source = rows
+                offset = ((-1 - where) * n_rows + stack) * frame_bytes
                 coded = False
             else:
-                data = bytes_at(addresses[where >> CHUNK_BITS] + (where & _OFFSET), int(length[slot]))
-                source = data[_HEADER:]
-                coded = data[0] == _CODED
+                source = bytes_at(addresses[where >> CHUNK_BITS] + (where & _OFFSET), int(length[slot]))
+                offset = _HEADER
+                coded = source[0] == _CODED
             if not coded:
-                for j in range(i, end):
+                for j in range(begin, end):
                     first = tokens[order[j]] % block_frames - stack + 1 + back * block_frames
                     low, high = max(first, 0), min(first + stack, block_frames)
                     if low >= high:
                         continue
-                    if high * frame_bytes > source.size:
+                    if offset + high * frame_bytes > source.size:
                         return int(slot)
-                    copy_bytes(
-                        out[order[j], (low - first) * frame_bytes : (high - first) * frame_bytes],
-                        source[low * frame_bytes : high * frame_bytes],
+                    copy_part(
+                        target,
+                        order[j] * observation_bytes + (low - first) * frame_bytes,
+                        source,
+                        offset + low * frame_bytes,
+                        (high - low) * frame_bytes,
                     )
-                i = end
                 continue
             if base[slot] >= 0:
                 where = place[base[slot]]
                 known = bytes_at(addresses[where >> CHUNK_BITS] + (where & _OFFSET), _HEADER + frame_bytes)
-                copy_bytes(frame, known[_HEADER:])
+                copy_part(frame, 0, known, _HEADER, frame_bytes)
             else:
                 frame[:] = 0
-            position = 0
+            position = offset
             for index in range(last + 1):
                 position = apply_patches(source, position, frame)
                 if position < 0:
                     return int(slot)
-                for j in range(i, end):
+                for j in range(begin, end):
                     # where this frame stands in the observation, if at all
                     k = index - (tokens[order[j]] % block_frames - stack + 1) - back * block_frames
                     if 0 <= k < stack:
-                        copy_bytes(out[order[j], k * frame_bytes : (k + 1) * frame_bytes], frame)
-            i = end
+                        copy_part(target, order[j] * observation_bytes + k * frame_bytes, frame, 0, frame_bytes)
     return -1

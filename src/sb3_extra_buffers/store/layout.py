@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,11 @@ class FrameLayout:
                 f"An observation of shape {self.shape} cannot be cut into {self.stack} frames on axis {self.axis}"
             )
 
-    @property
+    @cached_property
     def observation_bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
-    @property
+    @cached_property
     def frame_bytes(self) -> int:
         return self.observation_bytes // self.stack
 
@@ -57,7 +58,7 @@ class FrameLayout:
         if self._is_interleaved:
             observations = np.moveaxis(observations.reshape(self._cut_shape(len(observations))), -2, 1)
         contiguous = np.ascontiguousarray(observations, self.dtype)
-        return contiguous.reshape(len(observations), -1).view(np.uint8)
+        return contiguous.reshape(-1).view(np.uint8).reshape(-1, self.observation_bytes)
 
     def from_bytes(self, data: Bytes) -> NDArray[Any]:
         """The inverse of `to_bytes`, on the same memory where frames lie one behind the other."""
@@ -68,7 +69,7 @@ class FrameLayout:
         frames = values.reshape(len(data), stack, *lead[1:], channels)
         return np.ascontiguousarray(np.moveaxis(frames, 1, -2)).reshape(len(data), *self.shape)
 
-    @property
+    @cached_property
     def _is_interleaved(self) -> bool:
         return self.stack > 1 and self.axis == -1 and len(self.shape) > 1
 

@@ -1,0 +1,122 @@
+"""What compiled kernels need below NumPy: memcpy, memcmp, unaligned words, memory by address.
+
+Imported by kernels.py when numba is there. Nothing here checks bounds; the kernels do, before they call. All of it takes
+flat uint8 arrays and positions in them instead of slices: a slice, like a call of a jitted function with an array, counts
+references, and in loops over a few bytes that was three quarters of the time. Intrinsics do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_BYTE = ir.IntType(8)
+_WORD = ir.IntType(64)
+
+
+def _pointer_to(context: Any, builder: Any, signature: Any, args: Any, array: int) -> Any:
+    """Pointer into the array argument number ``array``, at the position that the argument behind it says."""
+    data = context.make_array(signature.args[array])(context, builder, args[array]).data
+    return builder.gep(data, [args[array + 1]])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def copy_part(typing_context: Any, target: Any, at: Any, source: Any, start: Any, length: Any) -> Any:
+    """Copy ``length`` bytes of ``source`` from ``start`` on to ``target`` from ``at`` on; they must not overlap."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        into, out_of = (_pointer_to(context, builder, signature, args, array) for array in (0, 2))
+        cgutils.raw_memcpy(builder, into, out_of, args[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def same_part(typing_context: Any, a: Any, at: Any, b: Any, start: Any, length: Any) -> Any:
+    """Whether ``length`` bytes of ``a`` from ``at`` on are those of ``b`` from ``start`` on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointers = [_pointer_to(context, builder, signature, args, array) for array in (0, 2)]
+        kind = ir.FunctionType(ir.IntType(32), [_BYTE.as_pointer(), _BYTE.as_pointer(), _WORD])
+        memcmp = cgutils.get_or_insert_function(builder.module, kind, "memcmp")
+        return builder.icmp_signed("==", builder.call(memcmp, [*pointers, args[4]]), ir.Constant(ir.IntType(32), 0))
+
+    return types.boolean(a, types.intp, b, types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def blend_word(typing_context: Any, target: Any, at: Any, source: Any, start: Any, length: Any) -> Any:
+    """Copy 1 to 8 bytes; reads and writes whole words, so both arrays must have 8 bytes from there on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        into, out_of = (
+            builder.bitcast(_pointer_to(context, builder, signature, args, array), _WORD.as_pointer()) for array in (0, 2)
+        )
+        unused = builder.mul(builder.sub(ir.Constant(_WORD, 8), args[4]), ir.Constant(_WORD, 8))
+        mask = builder.lshr(ir.Constant(_WORD, -1), unused)
+        new = builder.and_(builder.load(out_of, align=1), mask)
+        old = builder.and_(builder.load(into, align=1), builder.not_(mask))
+        builder.store(builder.or_(old, new), into, align=1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_byte(typing_context: Any, array: Any, index: Any) -> Any:
+    """One byte of an array as a signed integer. Indexing would do, but first look whether the index is negative."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.load(_pointer_to(context, builder, signature, args, 0)), _WORD)
+
+    return types.int64(array, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def memory_of(typing_context: Any, array: Any) -> Any:
+    """Address of an array's first byte: can be handed to a jitted function without counting references."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(context.make_array(signature.args[0])(context, builder, args[0]).data, _WORD)
+
+    return types.int64(array), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def word_at(typing_context: Any, address: Any) -> Any:
+    """The 8 bytes at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _WORD.as_pointer()), align=1)
+
+    return types.uint64(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def byte_at(typing_context: Any, address: Any) -> Any:
+    """The byte at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _BYTE.as_pointer()))
+
+    return types.uint8(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pointer(typing_context: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.uint8)(types.int64), codegen
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def bytes_at(address: int, length: int) -> Any:
+    """The memory at ``address``, which the caller keeps alive."""
+    return numba.carray(_pointer(address), length)
