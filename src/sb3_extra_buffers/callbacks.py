@@ -1,0 +1,104 @@
+"""A callback for SB3 that logs what the buffer of a model takes and how fast it samples. Below: compressed, vec_buf."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.buffers import BaseBuffer, RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+
+from sb3_extra_buffers.store import MemoryUsage
+from sb3_extra_buffers.vec_buf import DummyVecRolloutBuffer
+
+
+class BufferMemoryCallback(BaseCallback):
+    """Log the buffer's memory and sample time to SB3's logger (stdout, CSV, TensorBoard), without changing the training.
+
+    At the end of a rollout, every ``log_freq`` steps or a little later:
+
+    - ``buffer/stored_mb``: what the transitions in the buffer take, in 10^6 bytes
+    - ``buffer/ratio``: that, divided by what plain arrays would take; 1 for SB3's own buffers
+    - ``buffer/bytes_per_transition``: that, divided by the number of transitions
+    - ``buffer/sample_ms``: time for one batch of the model's ``batch_size``, as soon as the model samples too
+
+    Works with replay and rollout buffers, compressed or not. For a DummyVecRolloutBuffer each of its buffers is logged, as
+    ``buffer_0/...``, ``buffer_1/...``.
+
+    :param log_freq: steps, of all envs together, from one measurement to the next
+    :param prefix: what the names begin with
+    :param verbose: see SB3's BaseCallback
+    """
+
+    def __init__(self, log_freq: int = 1000, prefix: str = "buffer", verbose: int = 0) -> None:
+        super().__init__(verbose)
+        if log_freq < 1:
+            raise ValueError(f"log_freq must be at least 1 step, got {log_freq}")
+        self.log_freq, self.prefix = log_freq, prefix
+        self._measured_at = 0
+
+    def _on_training_start(self) -> None:
+        self._measured_at = self.model.num_timesteps
+        self._buffers()  # a model without a buffer is refused at once
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps - self._measured_at < self.log_freq:
+            return
+        self._measured_at = self.num_timesteps
+        for prefix, buffer in self._buffers().items():
+            usage = transition_memory(buffer)
+            self.logger.record(f"{prefix}/stored_mb", usage.stored_bytes / 1e6)
+            self.logger.record(f"{prefix}/ratio", usage.ratio)
+            self.logger.record(f"{prefix}/bytes_per_transition", usage.stored_bytes / (buffer.size() * buffer.n_envs))
+            # Before the model samples itself, a replay buffer may not be able to: HER wants a finished episode.
+            if self.num_timesteps > getattr(self.model, "learning_starts", 0):
+                self.logger.record(f"{prefix}/sample_ms", 1e3 * self._sample_seconds(buffer))
+
+    def _buffers(self) -> dict[str, BaseBuffer]:
+        """The buffers to measure, by the prefix of their names."""
+        for name in ("replay_buffer", "rollout_buffer"):
+            buffer = getattr(self.model, name, None)
+            if isinstance(buffer, DummyVecRolloutBuffer):
+                return {f"{self.prefix}_{i}": one for i, one in enumerate(buffer.buffers)}
+            if isinstance(buffer, BaseBuffer):
+                return {self.prefix: buffer}
+        raise ValueError(f"BufferMemoryCallback needs a model with a replay or rollout buffer, {self.model} has none")
+
+    def _sample_seconds(self, buffer: Any) -> float:
+        """Time for one batch. The random numbers are put back, so that the training goes on as if nothing had been drawn."""
+        batch_size = getattr(self.model, "batch_size", None)
+        state = np.random.get_state()
+        try:
+            if isinstance(buffer, RolloutBuffer):
+                # The first `get` of a rollout rearranges the arrays: let it do so in a copy, and leave that out of the time.
+                buffer = copy.copy(buffer)
+                next(buffer.get(batch_size))
+                start = time.perf_counter()
+                next(buffer.get(batch_size))
+            else:
+                start = time.perf_counter()
+                buffer.sample(batch_size, env=self.model.get_vec_normalize_env())
+            return time.perf_counter() - start
+        finally:
+            np.random.set_state(state)
+
+
+def transition_memory(buffer: BaseBuffer) -> MemoryUsage:
+    """What the transitions in a buffer take with all that belongs to them: observations, actions, rewards, ...
+
+    Of plain arrays only the part that is filled counts: the system gives no memory for pages that were never written.
+
+    :param buffer: a replay or rollout buffer, of SB3 or of this library
+    """
+    values = [part for value in vars(buffer).values() for part in (value.values() if isinstance(value, dict) else (value,))]
+    plain = sum(value.nbytes for value in values if isinstance(value, np.ndarray)) * buffer.size() // buffer.buffer_size
+    raw, stored, blocks = plain, plain, 0
+    if hasattr(buffer, "memory_usage"):
+        observations = buffer.memory_usage()
+        raw, stored, blocks = raw + observations.raw_bytes, stored + observations.stored_bytes, observations.blocks
+    return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)

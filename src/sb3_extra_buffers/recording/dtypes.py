@@ -1,0 +1,79 @@
+"""What a record keeps: the dtype of each part, and whether a value fits it. Above: record.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class RecordDtypes(NamedTuple):
+    """One dtype per part of a record; `action` may have a shape, as in ``np.dtype((np.float32, (6,)))``."""
+
+    frame: np.dtype[Any] = np.dtype(np.uint8)
+    reward: np.dtype[Any] = np.dtype(np.float32)
+    action: np.dtype[Any] = np.dtype(np.int64)
+    features: tuple[np.dtype[Any], ...] = ()
+
+    @property
+    def feature_row(self) -> np.dtype[Any]:
+        """All features of a record: a plain row where they have one dtype, structured (fields "0", "1", ...) where not."""
+        if len(set(self.features)) == 1:
+            return np.dtype((self.features[0], (len(self.features),)))
+        return np.dtype([(str(i), dtype) for i, dtype in enumerate(self.features)])
+
+
+def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> RecordDtypes:
+    """The user's ``dtypes=``, checked.
+
+    :param dtypes: ``[frame, reward, *features]``, or a dict with any of frame, reward, action and features
+    """
+    if dtypes is None:
+        return RecordDtypes()
+    if isinstance(dtypes, Mapping):
+        unknown = set(dtypes) - set(RecordDtypes._fields)
+        if unknown:
+            raise ValueError(f"dtypes may hold {list(RecordDtypes._fields)}, got {sorted(unknown)}")
+        given = dict(dtypes)
+    else:
+        given = dict(zip(("frame", "reward"), dtypes, strict=False), features=dtypes[2:])
+        if len(dtypes) < 2:
+            raise ValueError(f"dtypes as a list must be [frame, reward, *features], got {list(dtypes)}")
+    parts = {name: _dtype(name, value) for name, value in given.items() if name != "features"}
+    features = tuple(_dtype(f"feature {i}", value) for i, value in enumerate(given.get("features") or ()))
+    return RecordDtypes(**parts, features=features)
+
+
+def _dtype(name: str, value: DTypeLike) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(value)
+    except TypeError:
+        raise ValueError(f"The dtype of {name} must be a NumPy dtype, got {value!r}") from None
+    if dtype.base.kind not in "biuf" or (dtype.shape and name != "action"):
+        raise ValueError(f"The dtype of {name} must be a bool, integer or float dtype, got {dtype}")
+    return dtype
+
+
+def fitted(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> NDArray[Any]:
+    """``value`` in the dtype that is kept, or a ValueError. Floats may be rounded; nothing else may change.
+
+    :param name: what the value is, for the error
+    :param shape: the shape it must have
+    """
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise ValueError(f"Got a {name} of shape {array.shape}; this record keeps {name}s of shape {shape}")
+    if array.dtype == dtype:
+        return array
+    fits = (array.dtype.kind in "biu" and dtype.kind in "iu") or np.can_cast(array.dtype, dtype, "same_kind")
+    if fits:
+        with np.errstate(over="ignore"):
+            stored = array.astype(dtype)
+        # A finite number that became infinite did not fit either.
+        same = np.isfinite(stored) == np.isfinite(array) if dtype.kind == "f" else stored == array
+        if np.all(same):
+            return stored
+    held = f"{array.dtype} between {array.min()} and {array.max()}" if fits else str(array.dtype)
+    raise ValueError(f"Got a {name} of {held}; this record keeps {dtype}. Choose another dtype by dtypes=")

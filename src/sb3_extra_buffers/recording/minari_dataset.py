@@ -1,0 +1,92 @@
+"""A record as an offline dataset of Minari, which is imported when used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sb3_extra_buffers._optional import require
+
+if TYPE_CHECKING:
+    from sb3_extra_buffers.recording.record import RecordBuffer
+
+
+def to_minari(
+    record: RecordBuffer,
+    dataset_id: str,
+    terminations: ArrayLike | None,
+    truncations: ArrayLike | None,
+    arguments: dict[str, Any],
+) -> Any:
+    """See `RecordBuffer.to_minari`."""
+    minari: Any = require("minari", extra="minari", what="to_minari")
+    make: Any = require("minari.data_collector", extra="minari", what="to_minari").EpisodeBuffer
+    require("h5py", extra="minari", what="to_minari")
+    if arguments["action_space"] is None and arguments.get("env") is None:
+        raise ValueError("to_minari needs the action_space, or the env that has it")
+    terminated, truncated = _flags(record, "terminations", terminations), _flags(record, "truncations", truncations)
+    episodes = list(_episodes(terminated, truncated))
+    if not episodes:
+        raise ValueError(f"The {len(record)} steps of this record make no episode with an action in it")
+    if arguments["observation_space"] is None:
+        arguments["observation_space"] = _observation_space(record)
+    # Minari would make JPEGs of image observations, which changes them.
+    arguments["jpeg_encoding"] = False
+    buffers = (_episode_buffer(make, record, *episode) for episode in episodes)
+    return minari.create_dataset_from_buffers(dataset_id, buffers, **arguments)
+
+
+def _flags(record: RecordBuffer, name: str, values: ArrayLike | None) -> NDArray[np.bool_]:
+    flags = np.zeros(len(record), np.bool_) if values is None else np.asarray(values)
+    if flags.shape != (len(record),) or flags.dtype != bool:
+        raise ValueError(f"{name} must be {len(record)} bools, one per step of the record; got {flags.dtype} {flags.shape}")
+    return flags
+
+
+def _episodes(terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> Iterator[tuple[int, int, bool]]:
+    """First position, position behind the last, and whether it terminated; only where an action is left."""
+    stops = [*np.flatnonzero(terminated | truncated) + 1, len(terminated)]
+    for start, stop in zip([0, *stops], stops, strict=False):
+        has_terminated = stop > start and bool(terminated[stop - 1])
+        if stop - start >= (1 if has_terminated else 2):
+            yield int(start), int(stop), has_terminated
+
+
+def _episode_buffer(make: Any, record: RecordBuffer, start: int, stop: int, has_terminated: bool) -> Any:
+    steps = record[start:stop]
+    # One observation more than actions: the last frame again, or without the action that was taken there.
+    seen = np.r_[: stop - start, [stop - start - 1] * has_terminated].astype(np.int64)
+    acted = slice(None) if has_terminated else slice(-1)
+    rewards = steps.reward[acted]
+    ends = np.arange(len(rewards)) == len(rewards) - 1
+    return make(
+        observations=np.moveaxis(steps.frame, 1, -1)[seen],
+        actions=steps.action[acted],
+        rewards=rewards,
+        terminations=ends & has_terminated,
+        truncations=ends & (not has_terminated),
+        infos=None if steps.features is None else _infos(steps.features[seen]),
+    )
+
+
+def _infos(features: NDArray[Any]) -> dict[str, Any]:
+    if features.dtype.names is None:
+        return {"features": features}
+    return {"features": {name: features[name] for name in features.dtype.names}}
+
+
+def _observation_space(record: RecordBuffer) -> Any:
+    from gymnasium import spaces
+
+    dtype = record.dtypes.frame
+    channels, *res = record.frame_shape
+    low: Any = -np.inf
+    high: Any = np.inf
+    if dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    elif dtype.kind == "b":
+        low, high = 0, 1
+    return spaces.Box(low, high, (*res, channels), dtype.type)

@@ -1,0 +1,267 @@
+"""Record buffers: the last `size` steps of an agent, oldest to newest.
+
+    add:   frame (H, W, C) -> (C, H, W) -> ndarray, or frame store where a codec was asked for
+    read:  position, oldest is 0 -> slot of the ring -> Record
+
+Below: store. Beside: export.py, which turns a record into a video or a dataset.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from sb3_extra_buffers.codecs import make_codec
+from sb3_extra_buffers.errors import CodecError
+from sb3_extra_buffers.recording.dtypes import fitted, parse_dtypes
+from sb3_extra_buffers.store import ArrayView, DetectingStore, MemoryUsage
+from sb3_extra_buffers.store.detect import StorePlan
+
+#: Records that are read at once while iterating: some blocks, so that a block is not decoded for each of its frames.
+_AT_ONCE = 64
+
+
+class Record(NamedTuple):
+    """What was added in one call, or arrays of several; None where the buffer keeps no such thing."""
+
+    frame: Any
+    reward: Any
+    action: Any
+    features: Any
+
+
+class RecordBuffer:
+    """The last ``size`` steps: frames, rewards, actions and, if they have dtypes, features.
+
+    ``len(record)`` is the number of steps that are kept. ``record[i]``, slices, index arrays and iteration go from oldest
+    to newest and give copies. ``frames``, ``rewards``, ``actions`` and ``features`` are the ring itself, in ring order.
+
+    :param res: height and width of a frame
+    :param ch_num: channels of a frame
+    :param size: steps that are kept; the oldest is overwritten
+    :param dtypes: ``[frame, reward, *features]``, or a dict with any of ``frame`` (uint8), ``reward`` (float32), ``action``
+        (int64; with a shape for vectors: ``np.dtype((np.float32, (6,)))``) and ``features`` (a list, none by default)
+    :param compression_method: codec for frames, e.g. ``"auto"`` or ``"zstd3"``; None keeps them in a plain array
+    :param compression_kwargs: options of the codec
+    """
+
+    _keeps_frames: ClassVar[bool] = True
+
+    frames: NDArray[Any] | ArrayView | None
+    rewards: NDArray[Any]
+    actions: NDArray[Any]
+    features: NDArray[Any] | None
+
+    def __init__(
+        self,
+        res: tuple[int, int] = (84, 84),
+        ch_num: int = 4,
+        size: int = 40_000,
+        dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None = None,
+        *,
+        compression_method: str | None = None,
+        compression_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if len(res) != 2 or min(*res, ch_num, size) < 1:
+            raise ValueError(f"res must be (height, width), all sizes at least 1; got {res=}, {ch_num=}, {size=}")
+        self.dtypes = parse_dtypes(dtypes)
+        self.size = size
+        self.frame_shape = (ch_num, *res)  # as kept: (C, H, W)
+        self._compressed = compression_method is not None
+        if compression_kwargs and compression_method in (None, "auto"):
+            raise CodecError(f"compression_kwargs={dict(compression_kwargs)} needs the name of a codec as compression_method")
+        self._codec = None
+        if compression_method is not None and compression_method != "auto":
+            self._codec = make_codec(compression_method, compression_kwargs, elem_type=self.dtypes.frame.name)
+        self.clear()
+
+    # ---- writing
+
+    def add(self, frame: ArrayLike, reward: ArrayLike, action: ArrayLike, features: Sequence[Any] | None = None) -> None:
+        """Append one step. What does not fit is a ValueError, and then nothing was written.
+
+        :param frame: ``(H, W, C)``
+        :param reward: a number
+        :param action: a number, or an array of the shape that the action's dtype has
+        :param features: one value per feature
+        """
+        values = self._fitted_frame(frame) if self._keeps_frames else None
+        number = fitted("reward", reward, self.dtypes.reward)
+        act = fitted("action", action, self.dtypes.action.base, self.dtypes.action.shape)
+        row = self._fitted_features(features)
+        slot = self._added % self.size
+        if isinstance(self.frames, ArrayView):
+            self.frames.write_cells(np.array([slot]), values[None])  # type: ignore[index]
+        elif self.frames is not None:
+            self.frames[slot] = values
+        self.rewards[slot], self.actions[slot] = number, act
+        if self.features is not None:
+            self.features[slot] = row
+        self._added += 1
+
+    def clear(self) -> None:
+        """Forget all steps and give their memory back."""
+        self._allocate(self.size)
+
+    def _allocate(self, n: int) -> None:
+        # Untouched pages of zeros cost nothing: the arrays grow as they are written.
+        self._added = 0
+        self.frames = self._new_frames(n) if self._keeps_frames else None
+        self.rewards = np.zeros(n, self.dtypes.reward)
+        self.actions = np.zeros(n, self.dtypes.action)
+        self.features = np.zeros(n, self.dtypes.feature_row) if self.dtypes.features else None
+
+    def _new_frames(self, n: int) -> NDArray[Any] | ArrayView:
+        shape, dtype = self.frame_shape, self.dtypes.frame
+        if not self._compressed:
+            return np.zeros((n, *shape), dtype)
+        store = DetectingStore(StorePlan(shape, dtype, n_cells=n, n_streams=1, n_columns=1, codec=self._codec))
+        return ArrayView(store, 0, (n,), shape, dtype)
+
+    def _fitted_frame(self, frame: ArrayLike) -> NDArray[Any]:
+        channels, *res = self.frame_shape
+        return np.moveaxis(fitted("frame", frame, self.dtypes.frame, (*res, channels)), -1, 0)
+
+    def _fitted_features(self, features: Sequence[Any] | None) -> tuple[Any, ...]:
+        expected = self.dtypes.features
+        given = () if features is None else tuple(features)
+        if len(given) != len(expected):
+            raise ValueError(
+                f"Got {len(given)} features; this record keeps {len(expected)}, the ones that dtypes= has dtypes for"
+            )
+        return tuple(fitted(f"feature {i}", *pair)[()] for i, pair in enumerate(zip(given, expected, strict=True)))
+
+    # ---- reading
+
+    def __len__(self) -> int:
+        return min(self._added, self.size)
+
+    def __getitem__(self, index: Any) -> Record:
+        """The step at a position, or arrays of the steps at several; 0 is the oldest, -1 the newest."""
+        positions = np.arange(len(self))[index]
+        oldest = self._added - len(self)
+        slots = (np.atleast_1d(positions) + oldest) % self.size
+        several = [self._read_frames(slots), self.rewards[slots], self.actions[slots]]
+        several.append(None if self.features is None else self.features[slots])
+        if np.ndim(positions) > 0:
+            return Record(*several)
+        return Record(*(None if values is None else values[0] for values in several))
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.steps(range(len(self)))
+
+    def steps(self, positions: range) -> Iterator[Record]:
+        """The steps at some positions, read a few at a time."""
+        added = self._added
+        for first in range(0, len(positions), _AT_ONCE):
+            several = self[np.array(positions[first : first + _AT_ONCE])]
+            for i in range(len(several.reward)):
+                if self._added != added:
+                    raise RuntimeError("The record was changed while it was iterated over. Read record[:] first")
+                yield Record(*(None if values is None else values[i] for values in several))
+
+    def _read_frames(self, slots: NDArray[np.int64]) -> NDArray[Any] | None:
+        # Straight from the store: a view would number all its cells first.
+        return self.frames.store.read(0, slots) if isinstance(self.frames, ArrayView) else _taken(self.frames, slots)
+
+    def memory_usage(self) -> MemoryUsage:
+        """What the kept steps would take in plain arrays, and what they take."""
+        rest = len(self) * sum(part.itemsize for part in (self.dtypes.reward, self.dtypes.action, *self.dtypes.features))
+        if isinstance(self.frames, ArrayView):
+            raw, stored, _, blocks = self.frames.store.memory_usage()
+        else:
+            n = len(self) if self._keeps_frames else 0
+            raw = stored = n * math.prod(self.frame_shape) * self.dtypes.frame.itemsize
+            blocks = 0
+        raw, stored = raw + rest, stored + rest
+        return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
+
+    def __repr__(self) -> str:
+        channels, height, width = self.frame_shape
+        what = f"{height}x{width}x{channels} {self.dtypes.frame}" if self._keeps_frames else "no frames"
+        return f"<{type(self).__name__} {what}, {len(self)} of {self.size} steps>"
+
+    # ---- looking at it
+
+    def save_video(
+        self,
+        path: str | os.PathLike[str],
+        fps: float = 30,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        channels: Sequence[int] | None = None,
+    ) -> None:
+        """Write frames as a GIF (needs Pillow) or MP4 (needs imageio), which the path's suffix says.
+
+        :param path: ends with ``.gif`` or ``.mp4``
+        :param fps: frames per second
+        :param start: first position, as in ``record[start:stop]``
+        :param stop: position behind the last; None for all
+        :param channels: one channel for grey, three for colour; by default the last three where the channels come in
+            threes, else the last one, which is the newest frame of a stack
+        """
+        from sb3_extra_buffers.recording.video import save_video
+
+        self._need_frames("save_video")
+        save_video(self, path, fps, range(len(self))[start:stop], channels)
+
+    def to_minari(
+        self,
+        dataset_id: str,
+        *,
+        action_space: Any = None,
+        observation_space: Any = None,
+        terminations: ArrayLike | None = None,
+        truncations: ArrayLike | None = None,
+        **metadata: Any,
+    ) -> Any:
+        """Write the record as a Minari dataset, losslessly; frames become observations as they were added, ``(H, W, C)``.
+
+        A record holds no frame after the last action of an episode. So the last frame of a *terminated* episode stands
+        for its terminal observation too (nobody bootstraps from it), and in an episode that was *truncated*, or that the
+        record cuts off, the last frame is the observation that ends it, without its own action and reward.
+
+        :param dataset_id: as Minari has it, e.g. ``"mspacman/expert-v0"``
+        :param action_space: Gymnasium space of the actions; may be left out where ``env`` is given
+        :param observation_space: of the frames; by default a Box with all values of their dtype
+        :param terminations: per step, oldest first: whether the episode terminated there; by default never
+        :param truncations: the same for truncation
+        :param metadata: more arguments of ``minari.create_dataset_from_buffers``: ``env``, ``author``, ...
+        :return: the ``minari.MinariDataset``
+        """
+        from sb3_extra_buffers.recording.minari_dataset import to_minari
+
+        self._need_frames("to_minari")
+        spaces = {"action_space": action_space, "observation_space": observation_space}
+        return to_minari(self, dataset_id, terminations, truncations, {**metadata, **spaces})
+
+    def _need_frames(self, what: str) -> None:
+        if not self._keeps_frames:
+            raise ValueError(f"{what} needs frames, and a {type(self).__name__} keeps none. Use a RecordBuffer")
+
+
+class FramelessRecordBuffer(RecordBuffer):
+    """A RecordBuffer that keeps everything but the frames: the `frame` that is added may be anything."""
+
+    _keeps_frames = False
+
+
+class DummyRecordBuffer(FramelessRecordBuffer):
+    """A RecordBuffer that keeps nothing: all calls of a RecordBuffer, and its length stays 0."""
+
+    def add(self, frame: Any, reward: Any, action: Any, features: Any = None) -> None:
+        """Do nothing."""
+
+    def clear(self) -> None:
+        """Do nothing, there is nothing to forget."""
+        self._allocate(0)
+
+
+def _taken(array: NDArray[Any] | None, slots: NDArray[np.int64]) -> NDArray[Any] | None:
+    return None if array is None else array[slots]

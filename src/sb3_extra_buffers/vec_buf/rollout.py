@@ -1,0 +1,153 @@
+"""One rollout buffer for SB3, several behind it: each call goes to all of them, the first one's answer goes to SB3.
+
+PPO -> DummyVecRolloutBuffer -> buffers[0]   trained on
+                             -> buffers[1]   does the same work, for comparison
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import RolloutBuffer
+
+#: What SB3, or a callback, may want to read: the first buffer has it.
+_READ_FROM_FIRST = (
+    "observations", "actions", "rewards", "advantages", "returns", "episode_starts", "log_probs", "values",
+    "pos", "full", "generator_ready",
+)  # fmt: skip
+_SAME = ("buffer_size", "observation_space", "action_space", "n_envs", "gae_lambda", "gamma")
+_END = object()
+
+
+class DummyVecRolloutBuffer(RolloutBuffer):
+    """A rollout buffer that hands everything on to several buffers; the model trains on what the first one gives.
+
+    Give it to SB3 as ``rollout_buffer_class``, with
+    ``rollout_buffer_kwargs=dict(buffers=[RolloutBuffer, partial(CompressedRolloutBuffer, compression_method="zstd3")])``.
+    The weights become those of a training with the first buffer alone, bit for bit. An error in any buffer is raised.
+
+    :param buffer_size: steps of a rollout
+    :param observation_space: observation space
+    :param action_space: action space
+    :param device: where minibatches go
+    :param gae_lambda: see SB3's RolloutBuffer
+    :param gamma: discount factor
+    :param n_envs: number of envs
+    :param buffers: rollout buffers that have the same sizes, spaces and factors, or classes (or other callables) that make
+        one from the arguments above
+    :param use_threads: add to the buffers side by side. Minibatches are always made one after the other, because they draw
+        from NumPy's global random numbers
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: th.device | str = "auto",
+        gae_lambda: float = 1,
+        gamma: float = 0.99,
+        n_envs: int = 1,
+        *,
+        buffers: Iterable[RolloutBuffer | Callable[..., RolloutBuffer]],
+        use_threads: bool = False,
+    ) -> None:
+        # Past RolloutBuffer's constructor, which allocates arrays; and what the first buffer has is not kept here too.
+        super(RolloutBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
+        del self.pos, self.full
+        self.gae_lambda, self.gamma = gae_lambda, gamma
+        self.buffers = [self._made(buffer) for buffer in buffers]
+        if not self.buffers:
+            raise ValueError("buffers must hold at least one rollout buffer, got none")
+        self._pool = ThreadPoolExecutor(len(self.buffers), "rollout-buffer") if use_threads else None
+        self._closing = weakref.finalize(self, self._pool.shutdown) if self._pool else None
+
+    def _made(self, entry: Any) -> RolloutBuffer:
+        """A buffer from an entry of ``buffers``, checked: another gamma, say, would silently train another agent."""
+        if callable(entry):
+            entry = entry(
+                self.buffer_size, self.observation_space, self.action_space,
+                device=self.device, gae_lambda=self.gae_lambda, gamma=self.gamma, n_envs=self.n_envs,
+            )  # fmt: skip
+        if not isinstance(entry, RolloutBuffer):
+            raise TypeError(f"buffers must hold rollout buffers, or callables that make one; got {entry!r}")
+        differing = [name for name in _SAME if getattr(entry, name) != getattr(self, name)]
+        if differing:
+            got = ", ".join(f"{name}={getattr(entry, name)}" for name in differing)
+            expected = ", ".join(f"{name}={getattr(self, name)}" for name in differing)
+            raise ValueError(f"A {type(entry).__name__} has {got}, but the model needs {expected}")
+        return entry
+
+    # ---- one call, all buffers
+
+    def _each(self, call: Callable[[RolloutBuffer], None]) -> None:
+        """Do something with each buffer; the first error is raised after all have been served."""
+        if self._pool is None:
+            for buffer in self.buffers:
+                call(buffer)
+            return
+        running = [self._pool.submit(call, buffer) for buffer in self.buffers]
+        wait(running)
+        for future in running:
+            future.result()
+
+    def reset(self) -> None:
+        """SB3's `reset`, of each buffer."""
+        self._each(lambda buffer: buffer.reset())
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """SB3's `add`, to each buffer."""
+        self._each(lambda buffer: buffer.add(*args, **kwargs))
+
+    def compute_returns_and_advantage(self, last_values: th.Tensor, dones: np.ndarray[Any, Any]) -> None:
+        """SB3's `compute_returns_and_advantage`, of each buffer."""
+        self._each(lambda buffer: buffer.compute_returns_and_advantage(last_values, dones))
+
+    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
+        """SB3's `get`, of each buffer in step and with the same random numbers; gives the first one's minibatches."""
+        generators = [buffer.get(batch_size) for buffer in self.buffers]
+        while True:
+            before = np.random.get_state()
+            batch = next(generators[0], _END)
+            after = np.random.get_state()
+            try:
+                for buffer, generator in zip(self.buffers[1:], generators[1:], strict=True):
+                    np.random.set_state(before)
+                    if (next(generator, _END) is _END) != (batch is _END):
+                        raise RuntimeError(f"{type(buffer).__name__} gave another number of minibatches than the first buffer")
+            finally:
+                np.random.set_state(after)
+            if batch is _END:
+                return
+            yield batch
+
+    # ---- one call, the first buffer
+
+    def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
+        return self.buffers[0]._get_samples(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _READ_FROM_FIRST:
+            return getattr(self.buffers[0], name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    # ---- the pool
+
+    def close(self) -> None:
+        """End the threads. The buffers stay usable, they are then called one after the other."""
+        self._pool = None
+        if self._closing is not None:
+            self._closing()
+
+    def __enter__(self) -> DummyVecRolloutBuffer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
