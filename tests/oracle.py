@@ -23,7 +23,7 @@ def assert_same(ours: Any, theirs: Any, path: str = "batch") -> None:
         for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             assert_same(one, other, f"{path}.{getattr(theirs, '_fields', range(99))[i]}")
     elif isinstance(theirs, th.Tensor):
-        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape and ours.device == theirs.device, path
+        assert (ours.dtype, ours.shape, ours.device) == (theirs.dtype, theirs.shape, theirs.device), path
         assert ours.numpy().tobytes() == theirs.numpy().tobytes(), path  # bits, so that NaN equals itself
     else:
         assert ours == theirs, path

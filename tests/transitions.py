@@ -79,7 +79,7 @@ def env_for(space: spaces.Space[Any], rng: np.random.Generator) -> Any:
     if isinstance(space, spaces.Dict):
         return DictEnv({key: env_for(sub, rng) for key, sub in space.spaces.items()})
     if isinstance(space, spaces.Box) and len(space.shape) == 3:
-        axis = 0 if space.shape[0] in (4, 12) else -1
+        axis = -1 if space.shape[-1] == 4 else 0
         if space.shape[axis] in (4, 12):
             return StackedEnv(space, 4, axis, rng)
     return SampledEnv(space)

@@ -57,10 +57,11 @@ if COMPILED:
         byte_at,
         bytes_at,
         copy_part,
+        differences_at,
         load_byte,
+        lowest_bit,
         memory_of,
         same_part,
-        word_at,
     )
 
     @jit
@@ -68,17 +69,32 @@ if COMPILED:
         """First index from ``start`` on at which two memories of ``n`` bytes differ; ``n`` if they do not."""
         i = start
         while i + 32 <= n:
-            x, y = a + i, b + i
-            differing = (word_at(x) ^ word_at(y)) | (word_at(x + 8) ^ word_at(y + 8))
-            differing |= (word_at(x + 16) ^ word_at(y + 16)) | (word_at(x + 24) ^ word_at(y + 24))
+            differing = differences_at(a + i, b + i)
             if differing != 0:
-                break
+                return int(i + lowest_bit(differing))
             i += 32
-        while i + 8 <= n and word_at(a + i) == word_at(b + i):
-            i += 8
         while i < n and byte_at(a + i) == byte_at(b + i):
             i += 1
         return i
+
+    @jit
+    def patch_end(a: Any, b: Any, start: int, n: int) -> int:
+        """Where the patch that begins at ``start`` ends: behind the last difference before three equal bytes."""
+        i = start
+        while i + 32 <= n:
+            equal = ~differences_at(a + i, b + i) & 0xFFFFFFFF
+            gaps = equal & (equal >> 1) & (equal >> 2)
+            if gaps != 0:
+                return int(i + lowest_bit(gaps))
+            i += 30  # the last two may be the beginning of a gap
+        end = i
+        while end > start and byte_at(a + end - 1) == byte_at(b + end - 1):
+            end -= 1
+        while i < n and i - end <= PATCH_GAP:
+            if byte_at(a + i) != byte_at(b + i):
+                end = i + 1
+            i += 1
+        return end
 
 else:
 
@@ -110,6 +126,15 @@ else:
         first = int(differing.argmax()) if differing.size else 0
         return start + first if differing.size and differing[first] else n
 
+    def patch_end(a: Any, b: Any, start: int, n: int) -> int:
+        """Where the patch that begins at ``start`` ends: behind the last difference before three equal bytes."""
+        end = i = start
+        while i < n and i - end <= PATCH_GAP:
+            if a[i] != b[i]:
+                end = i + 1
+            i += 1
+        return end
+
 
 # Patches: how one frame differs from another. A list of `length, skip, bytes`, closed by a length of 0; `skip` bytes are
 # left as they are, then `length` bytes are replaced. Lengths and skips are LEB128 numbers: 7 bits a byte, low bits first.
@@ -133,12 +158,7 @@ def write_patches(before: Bytes, after: Bytes, out: Bytes, position: int) -> int
     reached = 0
     start = next_difference(old, new, 0, n)
     while start < n:
-        end = start + 1
-        i = end
-        while i < n and i - end <= PATCH_GAP:
-            if load_byte(before, i) != load_byte(after, i):
-                end = i + 1
-            i += 1
+        end = patch_end(old, new, start, n)
         if position + (end - start) + 11 > out.size:  # two numbers of at most 5 bytes, and the closing 0
             return -1
         position = _put_number(out, position, end - start)

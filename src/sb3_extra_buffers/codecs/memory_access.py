@@ -89,13 +89,25 @@ def memory_of(typing_context: Any, array: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def word_at(typing_context: Any, address: Any) -> Any:
-    """The 8 bytes at an address."""
+def differences_at(typing_context: Any, a: Any, b: Any) -> Any:
+    """Which of the 32 bytes at two addresses differ: a bit each, the lowest for the first."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(builder.inttoptr(args[0], _WORD.as_pointer()), align=1)
+        vector = ir.VectorType(_BYTE, 32)
+        x, y = (builder.load(builder.inttoptr(address, vector.as_pointer()), align=1) for address in args)
+        return builder.zext(builder.bitcast(builder.icmp_unsigned("!=", x, y), ir.IntType(32)), _WORD)
 
-    return types.uint64(types.int64), codegen
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def lowest_bit(typing_context: Any, number: Any) -> Any:
+    """Index of the lowest bit of a number that is not zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]

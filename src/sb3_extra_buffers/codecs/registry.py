@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 import re
 import warnings
 from collections.abc import Mapping
@@ -93,18 +94,21 @@ def make_codec(spec: str, options: Mapping[str, Any] | None = None, **defaults: 
     return _make_stand_in(name, entry.stand_in, codec, arguments)
 
 
-def auto_codec(frame_bytes: int, dtype: DTypeLike) -> str:
-    """The name that `auto` stands for: the best installed choice for frames of this size and dtype.
+def auto_codec(frame_shape: tuple[int, ...], dtype: DTypeLike) -> str:
+    """The name that `auto` stands for: the best installed choice for frames of this shape and dtype.
 
-    Small frames: ``none``, sharing alone is smaller and faster. Frames of integers or bools: ``delta`` if numba is
-    installed. Otherwise, floats included: ``zstd``, else ``igzip``, else ``gzip``.
+    1. ``none`` for small frames and for vectors of floats: sharing alone is about as small, and faster.
+    2. ``delta`` for other frames of integers or bools with one channel (grayscale, palette, masks), if numba is installed.
+    3. Otherwise (RGB, float images) ``zstd``; where that is not installed ``igzip``, else ``gzip``.
 
-    :param frame_bytes: bytes of one frame
+    :param frame_shape: shape of one frame
     :param dtype: dtype of the observation
     """
-    if frame_bytes < SMALLEST_FRAME:
+    kind, itemsize = np.dtype(dtype).kind, np.dtype(dtype).itemsize
+    if math.prod(frame_shape) * itemsize < SMALLEST_FRAME or (kind == "f" and len(frame_shape) <= 1):
         return "none"
-    if np.dtype(dtype).kind in "uib" and installed("numba"):
+    channels = min(frame_shape[0], frame_shape[-1]) if len(frame_shape) == 3 else 1
+    if kind in "uib" and channels == 1 and installed("numba"):
         return "delta"
     return next(name for name in ("zstd", "igzip", "gzip") if CODECS[name].is_installed)
 

@@ -35,7 +35,7 @@ class CompressedArray(ArrayView):
     ) -> None:
         shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype))
-        method = auto_codec(layout.frame_bytes, layout.dtype) if compression_method == "auto" else compression_method
+        method = auto_codec(layout.frame_shape, layout.dtype) if compression_method == "auto" else compression_method
         codec = make_codec(method, compression_kwargs, elem_type=layout.dtype.name)
         # One observation a block: cells are written in any order, and a block lives as long as any of its frames.
         store = FrameStore(layout, math.prod(shape), codec, block_frames=1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch as th
@@ -26,11 +26,8 @@ from sb3_extra_buffers.compressed.stored_leaf import StoredLeaf
 from sb3_extra_buffers.errors import ObservationError
 from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
 from sb3_extra_buffers.store import MemoryUsage
-from sb3_extra_buffers.store.array_view import WRITTEN
 
 Batch = TypeVar("Batch", bound=tuple[Any, ...])
-
-_OPTIONS = tuple(name for name in inspect.signature(CompressionOptions).parameters if not name.startswith("_"))
 
 
 class BufferMemoryUsage(NamedTuple):
@@ -61,6 +58,9 @@ class CompressedObservations(BaseBuffer):
     _column_names: tuple[str, ...]
     #: Whether SB3 reads the columns with the same indices, so that one gather can serve both.
     _reads_together = True
+    #: What keywords there are, and what holds a leaf; device buffers have their own.
+    _options_class: ClassVar[type[CompressionOptions]] = CompressionOptions
+    _leaf_class: ClassVar[type[StoredLeaf]] = StoredLeaf
 
     def __init__(
         self,
@@ -70,7 +70,8 @@ class CompressedObservations(BaseBuffer):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        self._options = CompressionOptions(**{name: kwargs.pop(name) for name in _OPTIONS if name in kwargs})
+        known = [name for name in inspect.signature(self._options_class).parameters if not name.startswith("_")]
+        self._options = self._options_class(**{name: kwargs.pop(name) for name in known if name in kwargs})
         self._lock = threading.RLock()
         self._leaves: dict[str, StoredLeaf] = {}
         self._fresh: list[NDArray[Any]] = []  # decoded for the batch that is being made, held by nobody else
@@ -83,7 +84,9 @@ class CompressedObservations(BaseBuffer):
         plans = self._options.plans(leaves, n_cells=self.buffer_size * self.n_envs, n_streams=self.n_envs, n_columns=n_columns)
         together = n_columns if self._reads_together else 1
         for leaf in leaves:
-            self._leaves[leaf.key] = StoredLeaf(leaf, plans[leaf.key], self.buffer_size, self.n_envs, together, self._fresh)
+            self._leaves[leaf.key] = self._leaf_class(
+                leaf, plans[leaf.key], self.buffer_size, self.n_envs, together, self._fresh
+            )
         self._install_columns()
 
     def _install_columns(self) -> None:
@@ -106,7 +109,7 @@ class CompressedObservations(BaseBuffer):
         if not self._is_dict:
             leaf = self._leaves[PLAIN]
             leaf.store.write_columns(0, cells, tuple([leaf.checked(observation) for observation in observations]))
-            return WRITTEN
+            return leaf.written
         for observation in observations:
             missing = [key for key in self._leaves if key not in observation]
             if missing:

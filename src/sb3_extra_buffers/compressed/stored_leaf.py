@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -26,21 +26,25 @@ class StoredLeaf:
     :param handed_out: see `Reader`
     """
 
+    #: Device buffers have their own.
+    store_class: ClassVar[type[DetectingStore]] = DetectingStore
+    view_class: ClassVar[type[ArrayView]] = ArrayView
+
     def __init__(
         self, leaf: Leaf, plan: StorePlan, buffer_size: int, n_envs: int, reads_together: int, handed_out: list[NDArray[Any]]
     ) -> None:
         self.leaf = leaf
-        self.store = DetectingStore(plan)
+        self.store = self.store_class(plan)
         self.reader = Reader(self.store, reads_together, handed_out)
         self._dtype = plan.dtype
         self._buffer_shape = (buffer_size, n_envs)
         self._step_shape = (n_envs, *leaf.shape)
-        #: what SB3's `add` gets to assign; of the full shape where SB3 reshapes it as an array
-        self.written: Any = np.full(self._step_shape, WRITTEN) if isinstance(leaf.space, spaces.Discrete) else WRITTEN
+        #: What SB3's `add` gets in place of an observation; of a shape that it may reshape for Discrete spaces.
+        self.written = np.zeros((n_envs, 1), WRITTEN)
 
     def column(self, number: int) -> ArrayView:
         """The array that SB3 believes it has."""
-        return ArrayView(
+        return self.view_class(
             self.store,
             number,
             self._buffer_shape,

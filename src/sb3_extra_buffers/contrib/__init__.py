@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers._lazy import lazy_attributes
+from sb3_extra_buffers._optional import require
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.contrib.maskable import CompressedMaskableDictRolloutBuffer, CompressedMaskableRolloutBuffer
@@ -22,7 +23,7 @@ __all__ = [
     "compress_rollout_buffer",
 ]
 
-__getattr__, __dir__ = lazy_attributes(
+_load, __dir__ = lazy_attributes(
     __name__,
     {
         "CompressedMaskableDictRolloutBuffer": "maskable",
@@ -32,3 +33,9 @@ __getattr__, __dir__ = lazy_attributes(
         "compress_rollout_buffer": "recurrent",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        require("sb3_contrib", extra="contrib", what=name)
+    return _load(name)

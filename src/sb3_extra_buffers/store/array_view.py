@@ -30,14 +30,8 @@ class Store(Protocol):
     def memory_usage(self) -> MemoryUsage: ...
 
 
-class Written:
-    """Stands for observations that are in the store already, where SB3's `add` would copy and assign them again."""
-
-    def reshape(self, shape: tuple[int, ...]) -> Written:
-        return self
-
-
-WRITTEN = Written()
+#: dtype of what stands for observations that are in the store already, where SB3's `add` would copy and assign them again.
+WRITTEN = np.dtype([("written", np.bool_)])
 
 
 class Reader:
@@ -209,7 +203,7 @@ class ArrayView:
     # ---- writing
 
     def __setitem__(self, index: Any, value: ArrayLike) -> None:
-        if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], Written):
+        if isinstance(value, np.ndarray) and value.dtype == WRITTEN:
             return
         leading, rest = self._split(index)
         if leading is None or rest:
@@ -268,16 +262,9 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], *, saturate: bool) -> NDArr
     """Values in the dtype that is stored; integers that it cannot hold are refused, or clipped where that was asked for."""
     if values.dtype == dtype:
         return values
+    if saturate and dtype.kind in "uif" and values.dtype.kind in "uif":
+        return _clipped(values, dtype)
     if dtype.kind in "ui" and values.dtype.kind in "uif":
-        info = np.iinfo(dtype)
-        if saturate:
-            if values.dtype.kind == "f":
-                values = np.rint(np.nan_to_num(values, nan=0.0, posinf=info.max, neginf=info.min))
-            # Compare in Python's integers, not in a dtype that may not hold both ends.
-            low = max(info.min, _lowest(values.dtype))
-            high = min(info.max, _highest(values.dtype))
-            clipped: NDArray[Any] = np.clip(values, low, high).astype(dtype)
-            return clipped
         with np.errstate(invalid="ignore"):
             stored = values.astype(dtype)
         if values.size and not np.array_equal(stored, values):
@@ -289,12 +276,26 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], *, saturate: bool) -> NDArr
     return values.astype(dtype)
 
 
-def _lowest(dtype: np.dtype[Any]) -> Any:
-    return np.iinfo(dtype).min if dtype.kind in "ui" else np.finfo(dtype).min
+def _clipped(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Values rounded and clipped to what another dtype can hold; NaN is 0 where there is none."""
+    if dtype.kind == "f":
+        limits = np.finfo(dtype)
+        return np.where(np.isinf(values), values, np.clip(values, *_both(values.dtype, limits))).astype(dtype)
+    info = np.iinfo(dtype)
+    if values.dtype.kind in "ui":
+        clipped: NDArray[Any] = np.clip(values, *_both(values.dtype, info)).astype(dtype)
+        return clipped
+    high = float(info.max)
+    if high > info.max:  # a float cannot say 2**63 - 1: take the next one below
+        high = float(np.nextafter(high, 0))
+    return np.rint(np.clip(np.nan_to_num(values.astype(np.float64), nan=0.0), info.min, high)).astype(dtype)
 
 
-def _highest(dtype: np.dtype[Any]) -> Any:
-    return np.iinfo(dtype).max if dtype.kind in "ui" else np.finfo(dtype).max
+def _both(dtype: np.dtype[Any], limits: Any) -> tuple[Any, Any]:
+    """The range that a dtype and these limits share, in Python's numbers: no dtype need hold both ends."""
+    own = np.iinfo(dtype) if dtype.kind in "ui" else np.finfo(dtype)
+    number = int if dtype.kind in "ui" else float
+    return max(number(own.min), number(limits.min)), min(number(own.max), number(limits.max))
 
 
 def _is_array(item: Any) -> bool:

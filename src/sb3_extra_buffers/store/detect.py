@@ -43,7 +43,7 @@ class StorePlan:
 
     def build(self, layout: FrameLayout) -> FrameStore:
         """The store for a layout, with `auto` resolved."""
-        codec = self.codec or make_codec(auto_codec(layout.frame_bytes, layout.dtype))
+        codec = self.codec or make_codec(auto_codec(layout.frame_shape, layout.dtype))
         return FrameStore(
             layout, self.n_cells, codec, n_streams=self.n_streams, n_columns=self.n_columns,
             block_frames=self.block_frames or default_block_frames(layout),

@@ -13,16 +13,18 @@ the one before the open block. A block that nobody needs any more gives its byte
 from __future__ import annotations
 
 import threading
+import zlib
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.codecs.base import HEADER_BYTES, RAW, Bytes, Codec, split_header, with_header
+from sb3_extra_buffers.codecs.base import HEADER_BYTES, RAW, Bytes, Codec, with_header
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store.arena import CHUNK_BITS, Arena
 from sb3_extra_buffers.store.layout import FrameLayout
+from sb3_extra_buffers.store.threads import LARGE_BATCH_BYTES, run_in_threads, thread_count
 
 _FILL, _HEAD, _OPEN, _RESERVE = range(4)  # columns of `_streams`
 _TABLES = ("_references", "_previous", "_place", "_length", "_base")
@@ -148,10 +150,17 @@ class FrameStore:
             self._decode_blocks(tokens, np.argsort(tokens), out)
 
     def _fetch(self, tokens: NDArray[np.int64], order: NDArray[np.int64], out: Bytes) -> None:
-        bad = self._kernels.fetch(
-            tokens, order, out, self._staging, self._previous, self._place, self._length, self._base,
-            self._arena.addresses, self.layout.stack, self.block_frames,
-        )  # fmt: skip
+        def fetch(part: NDArray[np.int64]) -> int:
+            bad: int = self._kernels.fetch(
+                tokens, part, out, self._staging, self._previous, self._place, self._length, self._base,
+                self._arena.addresses, self.layout.stack, self.block_frames,
+            )  # fmt: skip
+            return bad
+
+        if out.nbytes >= LARGE_BATCH_BYTES and (threads := thread_count()) > 1:
+            bad = max(run_in_threads(fetch, np.array_split(order, threads)))
+        else:
+            bad = fetch(order)
         if bad >= 0:
             raise CorruptDataError(f"{self.codec.name}: block {bad} is damaged")
 
@@ -320,7 +329,7 @@ class FrameStore:
                 self.codec.encode(self._staging[i, : self.layout.stack + int(row[_FILL])])
                 for i, row in enumerate(self._streams)
             ]
-            return {
+            state = {
                 "format": 1, "layout": self.layout, "codec": self.codec, "block_frames": self.block_frames,
                 "n_cells": self.n_cells, "n_streams": self.n_streams, "n_columns": self.n_columns,
                 "heads": self._heads.copy(), "streams": self._streams.copy(), "tails": tails,
@@ -329,12 +338,15 @@ class FrameStore:
                 "current_base": self._current_base, "base_age": self._base_age,
                 "sealed": sealed, "payload": payload,
             }  # fmt: skip
+            return {**state, "checksum": _checksum(state)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state.get("format") != 1:
             raise CorruptDataError(
                 f"A frame store of format {state.get('format')!r} cannot be read; this version reads format 1"
             )
+        if state["checksum"] != _checksum(state):
+            raise CorruptDataError("A saved frame store is damaged: its checksum does not match")
         for name in ("layout", "codec", "block_frames", "n_cells", "n_streams", "n_columns"):
             setattr(self, name, state[name])
         self._lock = threading.RLock()
@@ -350,6 +362,20 @@ class FrameStore:
         view, offset = memoryview(state["payload"]), 0
         for slot in state["sealed"].tolist():
             data = view[offset : offset + int(self._length[slot])]
-            split_header(data, verify=True)
             self._place[slot] = self._arena.put(data)
             offset += len(data)
+
+
+def _checksum(state: dict[str, Any]) -> int:
+    """CRC-32 of all that a saved store says, so that damage is noticed before it can become a wrong observation."""
+    layout = state["layout"]
+    numbers = ("block_frames", "n_cells", "n_streams", "n_columns", "unhelpful", "current_base", "base_age")
+    said = (
+        tuple(map(int, layout.shape)), layout.dtype.str, int(layout.stack), layout.axis, state["codec"],
+        [int(state[name]) for name in numbers], state["free_slots"], sorted(state["tables"]),
+    )  # fmt: skip
+    crc = zlib.crc32(repr(said).encode())
+    tables = [state["tables"][name] for name in sorted(state["tables"])]
+    for part in (state["heads"], state["streams"], state["sealed"], *tables, *state["tails"], state["payload"]):
+        crc = zlib.crc32(part, crc)
+    return crc

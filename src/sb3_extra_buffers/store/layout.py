@@ -53,6 +53,14 @@ class FrameLayout:
     def frame_bytes(self) -> int:
         return self.observation_bytes // self.stack
 
+    @cached_property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Shape of one frame; an axis that is left with one entry stays."""
+        shape = list(self.shape)
+        if self.stack > 1:
+            shape[self.axis] //= self.stack
+        return tuple(shape)
+
     def to_bytes(self, observations: NDArray[Any]) -> Bytes:
         """Bytes of observations with their frames one behind the other: ``(n, *shape)`` -> ``(n, observation_bytes)``."""
         if self._is_interleaved:
