@@ -2,18 +2,18 @@
 
 Imported when the first codec or store needs a kernel, never at `import sb3_extra_buffers`. Only the few functions that
 touch many bytes have a NumPy form beside the compiled one; all that is built from them is the same source for both, so
-both read and write the same bytes. Kernels are serial and release the GIL; parallel ones would abort in forked children.
+both read and write the same bytes.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from sb3_extra_buffers.codecs.base import Bytes
+from sb3_extra_buffers.codecs.compiling import COMPILED, jit
 
 __all__ = [
     "COMPILED",
@@ -29,26 +29,8 @@ __all__ = [
     "write_patches",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-try:
-    import numba
-except ImportError:
-    numba = None
-
-#: Whether kernels are compiled. NUMBA_DISABLE_JIT=1 gives the NumPy forms, as a missing numba does.
-COMPILED = numba is not None and not numba.config.DISABLE_JIT
-
 #: Equal bytes that a patch may run across before it is worth ending it: a new patch costs at least two bytes.
 PATCH_GAP = 2
-
-
-def jit(function: F) -> F:
-    """Compile a kernel on its first call, or leave it as it is when there is no numba."""
-    if not COMPILED:
-        return function
-    compiled: F = numba.njit(nogil=True, cache=True)(function)
-    return compiled
 
 
 if COMPILED:

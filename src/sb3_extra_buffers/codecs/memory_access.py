@@ -15,6 +15,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from sb3_extra_buffers.codecs.compiling import jit
+
 _BYTE = ir.IntType(8)
 _WORD = ir.IntType(64)
 
@@ -128,7 +130,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
     return types.CPointer(types.uint8)(types.int64), codegen
 
 
-@numba.njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@jit
 def bytes_at(address: int, length: int) -> Any:
     """The memory at ``address``, which the caller keeps alive."""
     return numba.carray(_pointer(address), length)
