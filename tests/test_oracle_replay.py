@@ -128,3 +128,18 @@ def test_extend_and_reset_work_as_in_sb3() -> None:
     assert_same_samples(ours, theirs)
     assert np.array_equal(np.asarray(ours.observations), theirs.observations)
     assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations)
+
+
+@pytest.mark.parametrize("shape", [(4, 12, 12), (4, 5, 3), (4, 40, 41), (12, 10, 10)], ids=str)
+@pytest.mark.parametrize("method", ["auto", "delta", "gzip"])
+def test_views_with_interleaved_pixels_as_vec_transpose_image_gives_them(shape: tuple[int, ...], method: str) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    args = (60, space, ACTIONS["discrete"], "cpu", 3)
+    ours, theirs = CompressedReplayBuffer(*args, compression_method=method), ReplayBuffer(*args)
+    for t, step in enumerate(play(space, args[2], 3, 70)):
+        views = [np.ascontiguousarray(obs.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for obs in (step.obs, step.next_obs)]
+        assert not views[0].flags.c_contiguous
+        for buffer in (ours, theirs):
+            buffer.add(*views, step.action, step.reward, step.done, step.infos)
+        if t % 9 == 8:
+            assert_same_samples(ours, theirs, seed=t)

@@ -26,6 +26,7 @@ __all__ = [
     "encode_runs",
     "jit",
     "same_part",
+    "split_pixels",
     "write_patches",
 ]
 
@@ -44,6 +45,7 @@ if COMPILED:
         lowest_bit,
         memory_of,
         same_part,
+        split_pixels,
     )
 
     @jit
@@ -93,6 +95,12 @@ else:
     def same_part(a: Bytes, at: int, b: Bytes, start: int, length: int) -> bool:
         """Whether ``length`` bytes of ``a`` from ``at`` on are those of ``b`` from ``start`` on."""
         return bool((a[at : at + length] == b[start : start + length]).all())
+
+    def split_pixels(source: Bytes, start: int, target: Bytes, at: int, stride: int) -> None:
+        """16 pixels of 4 bytes, to four places that lie ``stride`` apart: the first bytes, the second bytes, and so on."""
+        for channel in range(4):
+            place = at + channel * stride
+            target[place : place + 16] = source[start + channel : start + 64 : 4]
 
     def load_byte(array: Bytes, index: int) -> int:
         """One byte as a signed integer."""

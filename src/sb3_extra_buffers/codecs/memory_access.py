@@ -123,6 +123,25 @@ def byte_at(typing_context: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def split_pixels(typing_context: Any, source: Any, start: Any, target: Any, at: Any, stride: Any) -> Any:
+    """16 pixels of 4 bytes, to four places that lie ``stride`` apart: the first bytes, the second bytes, and so on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pixels, plane = ir.VectorType(_BYTE, 64), ir.VectorType(_BYTE, 16)
+        pointer = builder.bitcast(_pointer_to(context, builder, signature, args, 0), pixels.as_pointer())
+        loaded = builder.load(pointer, align=1)
+        into = _pointer_to(context, builder, signature, args, 2)
+        for channel in range(4):
+            picked = ir.Constant(ir.VectorType(ir.IntType(32), 16), [4 * i + channel for i in range(16)])
+            part = builder.shuffle_vector(loaded, ir.Constant(pixels, ir.Undefined), picked)
+            builder.store(part, builder.bitcast(into, plane.as_pointer()), align=1)
+            into = builder.gep(into, [args[4]])
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def _pointer(typing_context: Any, address: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
