@@ -21,6 +21,8 @@ from sb3_extra_buffers.store.layout import FrameLayout, layout_for_stack, possib
 
 #: Changed observations that are no shifted repetition before a leaf counts as not stacked.
 MOST_MISSES = 16
+#: Writes that wait at most, while nothing changes.
+MOST_WAITING = 2048
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,9 @@ class DetectingStore:
             observations = observations.copy()
         self._waiting.append((column, cells.copy(), observations))
         layout = self._look_at(cells, observations)
+        if layout is None and len(self._waiting) >= MOST_WAITING:
+            # Nothing has moved so far: take what is usual. A wrong guess costs memory, never correctness.
+            layout = next((usual for usual in self._candidates if usual.stack == 4), self._candidates[-1])
         if layout is not None:
             self._decide(layout)
 

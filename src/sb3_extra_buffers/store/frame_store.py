@@ -13,7 +13,6 @@ the one before the open block. A block that nobody needs any more gives its byte
 from __future__ import annotations
 
 import threading
-import zlib
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,17 +21,21 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import HEADER_BYTES, RAW, Bytes, Codec, with_header
 from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.store import saved_state
 from sb3_extra_buffers.store.arena import CHUNK_BITS, Arena
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.threads import LARGE_BATCH_BYTES, run_in_threads, thread_count
 
-_FILL, _HEAD, _OPEN, _RESERVE = range(4)  # columns of `_streams`
-_TABLES = ("_references", "_previous", "_place", "_length", "_base")
+_TABLES = saved_state.TABLES
 
 #: Every so many blocks it is looked at whether the base is still like the frames; if not, it is replaced.
 _BASE_BLOCKS = 32
 #: Blocks in a row that the codec did not shrink before it is only tried now and then, and how often then.
 _GIVE_UP_AFTER, _TRY_AGAIN_EVERY = 8, 16
+
+
+#: Tokens are kept in 32 bits.
+_MOST_FRAMES = 2**31 - 2**20
 
 
 class MemoryUsage(NamedTuple):
@@ -271,6 +274,8 @@ class FrameStore:
         else:
             slot, self._n_slots = self._n_slots, self._n_slots + 1
             if slot == len(self._references):
+                if slot * self.block_frames > _MOST_FRAMES:
+                    raise OverflowError(f"A frame store numbers at most {_MOST_FRAMES} frames")
                 for name in _TABLES:
                     table = getattr(self, name)
                     setattr(self, name, np.concatenate((table, np.zeros(len(table) // 2 + 16, table.dtype))))
@@ -334,61 +339,10 @@ class FrameStore:
         self._four_channels = kernels.COMPILED and self.layout.stack == 4 and one_byte and one_channel
 
     def __getstate__(self) -> dict[str, Any]:
-        """Plain values and the live bytes only: about as large as the store."""
         with self._lock:
-            sealed = np.flatnonzero((self._references[: self._n_slots] > 0) & (self._length[: self._n_slots] > 0))
-            payload = b"".join(self._arena.get(int(self._place[i]), int(self._length[i])).tobytes() for i in sealed)
-            tails = [
-                self.codec.encode(self._staging[i, : self.layout.stack + int(row[_FILL])])
-                for i, row in enumerate(self._streams)
-            ]
-            state = {
-                "format": 1, "layout": self.layout, "codec": self.codec, "block_frames": self.block_frames,
-                "n_cells": self.n_cells, "n_streams": self.n_streams, "n_columns": self.n_columns,
-                "heads": self._heads.copy(), "streams": self._streams.copy(), "tails": tails,
-                "tables": {name: getattr(self, name)[: self._n_slots].copy() for name in _TABLES},
-                "free_slots": list(self._free_slots), "unhelpful": self._unhelpful,
-                "current_base": self._current_base, "base_age": self._base_age,
-                "sealed": sealed, "payload": payload,
-            }  # fmt: skip
-            return {**state, "checksum": _checksum(state)}
+            return saved_state.save(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if state.get("format") != 1:
-            raise CorruptDataError(
-                f"A frame store of format {state.get('format')!r} cannot be read; this version reads format 1"
-            )
-        if state["checksum"] != _checksum(state):
-            raise CorruptDataError("A saved frame store is damaged: its checksum does not match")
-        for name in ("layout", "codec", "block_frames", "n_cells", "n_streams", "n_columns"):
-            setattr(self, name, state[name])
+        saved_state.check(state)
         self._lock = threading.RLock()
-        self._load_kernels()
-        self._allocate()
-        self._heads, self._streams, self._free_slots = state["heads"], state["streams"], state["free_slots"]
-        self._unhelpful, self._current_base, self._base_age = state["unhelpful"], state["current_base"], state["base_age"]
-        for name, table in state["tables"].items():
-            setattr(self, name, table)
-        self._n_slots = len(self._references)
-        for i, data in enumerate(state["tails"]):
-            self.codec.decode(data, self._staging[i, : self.layout.stack + int(self._streams[i, _FILL])])
-        view, offset = memoryview(state["payload"]), 0
-        for slot in state["sealed"].tolist():
-            data = view[offset : offset + int(self._length[slot])]
-            self._place[slot] = self._arena.put(data)
-            offset += len(data)
-
-
-def _checksum(state: dict[str, Any]) -> int:
-    """CRC-32 of all that a saved store says, so that damage is noticed before it can become a wrong observation."""
-    layout = state["layout"]
-    numbers = ("block_frames", "n_cells", "n_streams", "n_columns", "unhelpful", "current_base", "base_age")
-    said = (
-        tuple(map(int, layout.shape)), layout.dtype.str, int(layout.stack), layout.axis, state["codec"],
-        [int(state[name]) for name in numbers], state["free_slots"], sorted(state["tables"]),
-    )  # fmt: skip
-    crc = zlib.crc32(repr(said).encode())
-    tables = [state["tables"][name] for name in sorted(state["tables"])]
-    for part in (state["heads"], state["streams"], state["sealed"], *tables, *state["tails"], state["payload"]):
-        crc = zlib.crc32(part, crc)
-    return crc
+        saved_state.restore(self, state)
