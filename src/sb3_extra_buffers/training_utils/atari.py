@@ -1,0 +1,45 @@
+"""Atari envs, ready for SB3's CnnPolicy: the usual preprocessing, frame stacks, channels first. Below: vec_env."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from stable_baselines3.common.atari_wrappers import AtariWrapper
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
+
+from sb3_extra_buffers._optional import require
+from sb3_extra_buffers.training_utils.vec_env import VecEnvClass, vectorize
+
+
+def make_env(
+    env_id: str,
+    n_envs: int = 1,
+    vec_env_cls: VecEnvClass = SubprocVecEnv,
+    framestack: int = 4,
+    seed: int | None = None,
+    wrapper_kwargs: Mapping[str, Any] | None = None,
+    **env_kwargs: Any,
+) -> VecEnv:
+    """Atari envs with SB3's AtariWrapper; observations are ``(framestack, 84, 84)`` uint8.
+
+    :param env_id: a game without frame skip, which the wrapper adds, e.g. ``"PongNoFrameskip-v4"``
+    :param n_envs: number of envs; a single one runs in this process
+    :param vec_env_cls: how several envs run
+    :param framestack: frames in an observation; 1 for single frames
+    :param seed: seed of the first env, the others follow
+    :param wrapper_kwargs: options of AtariWrapper, e.g. ``dict(clip_reward=False)``
+    :param env_kwargs: options of the game, e.g. ``render_mode="human"``
+    """
+    require("ale_py", extra="atari", what="atari.make_env")
+    require("cv2", extra="atari", what="atari.make_env")
+    make_one = partial(_make_game, env_id, **{"render_mode": "rgb_array", **env_kwargs})
+    return vectorize(make_one, n_envs, vec_env_cls, framestack, seed, AtariWrapper, dict(wrapper_kwargs or {}))
+
+
+def _make_game(env_id: str, **env_kwargs: Any) -> gym.Env[Any, Any]:
+    """One game. Registers ALE first: this may be another process than the one that asked for the env."""
+    gym.register_envs(require("ale_py", extra="atari", what="atari.make_env"))
+    return gym.make(env_id, **env_kwargs)

@@ -1,0 +1,62 @@
+"""Fill replay buffers with a trained model's experience before training starts. Below: eval_model and play."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_extra_buffers.training_utils.eval_model import eval_model
+from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, fill, play
+
+
+def warm_up(
+    buffer: Buffers,
+    n_envs: int,
+    warmup_env: VecEnv,
+    warmup_model: PolicyPredictor,
+    warmup_episodes: int | None = None,
+    mean_ep_len: float | None = None,
+    *,
+    close_env: bool = True,
+    deterministic: bool = True,
+    progress_bar: bool = True,
+) -> tuple[list[float], list[float]]:
+    """Play whole episodes into the buffers, or play until they are full if nothing says how many.
+
+    :param buffer: replay buffer to fill, or several
+    :param n_envs: number of envs that the buffers were made for; the warm-up env must have as many
+    :param warmup_env: env to play in, apart from the one to train in
+    :param warmup_model: model that plays
+    :param warmup_episodes: number of episodes to play
+    :param mean_ep_len: steps of an episode; without ``warmup_episodes``, as many are played as should fill the largest buffer
+    :param close_env: close the envs at the end
+    :param deterministic: take the model's best action instead of drawing one
+    :param progress_bar: show a bar on a terminal, where tqdm is installed
+    :return: the rewards of the episodes that ended, and the seconds spent in each buffer's `add`
+    """
+    if n_envs != warmup_env.num_envs:
+        raise ValueError(f"n_envs is {n_envs}, but warmup_env has {warmup_env.num_envs}. Make the env with n_envs={n_envs}")
+    buffers: list[Any] = as_buffers(buffer, warmup_env)
+    if not buffers:
+        raise ValueError("warm_up needs a buffer to fill, got none")
+    if warmup_episodes is None and mean_ep_len is not None:
+        if mean_ep_len <= 0:
+            raise ValueError(f"mean_ep_len must be positive, got {mean_ep_len}")
+        warmup_episodes = math.ceil(max(one.buffer_size for one in buffers) * n_envs / mean_ep_len)
+    if warmup_episodes is not None:
+        return eval_model(
+            warmup_episodes, warmup_env, warmup_model, close_env, buffers,
+            deterministic=deterministic, progress_bar=progress_bar,
+        )  # fmt: skip
+    seconds, rewards = [0.0] * len(buffers), list[float]()
+    for step in play(warmup_env, warmup_model, deterministic):
+        fill(buffers, step, seconds)
+        rewards += [float(info["episode"]["r"]) for info in step.infos if "episode" in info]
+        if all(one.full for one in buffers):
+            break
+    if close_env:
+        warmup_env.close()
+    return rewards, seconds

@@ -1,0 +1,75 @@
+"""Evaluate a model over whole episodes, and fill buffers with what it meets. Below: play. Above: buffer_warmup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor, is_vecenv_wrapped
+
+from sb3_extra_buffers._optional import installed, require
+from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, fill, play
+
+
+def eval_model(
+    n_eps: int,
+    eval_env: VecEnv,
+    model: PolicyPredictor,
+    close_env: bool = True,
+    buffer: Buffers = None,
+    *,
+    deterministic: bool = True,
+    progress_bar: bool = True,
+) -> tuple[list[float], list[float]]:
+    """Play until exactly ``n_eps`` episodes are finished, and give their rewards.
+
+    An episode is what the Monitor takes for one: a lost life does not end it, and its reward is the true one, not the clipped
+    one. Each env plays its share of the episodes, fixed beforehand: counting whichever ends first would favour short ones.
+    Buffers get every step of every env.
+
+    :param n_eps: number of episodes
+    :param eval_env: envs with a Monitor
+    :param model: an SB3 model or policy
+    :param close_env: close the envs at the end
+    :param buffer: replay buffer to fill, or several
+    :param deterministic: take the model's best action instead of drawing one
+    :param progress_bar: show a bar on a terminal, where tqdm is installed
+    :return: the episodes' rewards, in the order in which they ended, and the seconds spent in each buffer's `add`
+    """
+    if n_eps < 1:
+        raise ValueError(f"n_eps must be at least 1, got {n_eps}")
+    if not (is_vecenv_wrapped(eval_env, VecMonitor) or all(eval_env.env_is_wrapped(Monitor))):
+        raise ValueError("eval_env has no Monitor, which tells where episodes end. Wrap it: VecMonitor(eval_env)")
+    buffers = as_buffers(buffer, eval_env)
+    seconds, rewards = [0.0] * len(buffers), list[float]()
+    shares = np.array([(n_eps + i) // eval_env.num_envs for i in range(eval_env.num_envs)])
+    with _progress(n_eps, progress_bar) as bar:
+        for step in play(eval_env, model, deterministic):
+            fill(buffers, step, seconds)
+            for i, info in enumerate(step.infos):
+                if "episode" in info and shares[i] > 0:
+                    shares[i] -= 1
+                    rewards.append(float(info["episode"]["r"]))
+                    if bar is not None:
+                        bar.set_postfix_str(f"mean reward {np.mean(rewards):.1f}", refresh=False)
+                        bar.update()
+            if not shares.any():
+                break
+    if close_env:
+        eval_env.close()
+    return rewards, seconds
+
+
+@contextmanager
+def _progress(total: int, wanted: bool) -> Iterator[Any]:
+    """A progress bar, or None."""
+    if not (wanted and installed("tqdm")):
+        yield None
+        return
+    tqdm = require("tqdm", extra="extra", what="The progress bar")
+    with tqdm.tqdm(total=total, desc="Evaluating", unit="episode", disable=None) as bar:  # None: only on a terminal
+        yield bar

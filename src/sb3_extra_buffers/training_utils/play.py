@@ -1,0 +1,109 @@
+"""A model playing in a VecEnv -> transitions as SB3's own collection would store them. Above: eval_model and buffer_warmup."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+
+
+class ReplayLike(Protocol):
+    """Whatever takes transitions as SB3's replay buffers do."""
+
+    def add(
+        self, obs: Any, next_obs: Any, action: NDArray[Any], reward: NDArray[Any], done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None: ...  # fmt: skip
+
+
+Buffers = ReplayLike | Sequence[ReplayLike] | None
+
+
+class Transitions(NamedTuple):
+    """One step of all envs: the arguments of a replay buffer's `add`."""
+
+    obs: Any
+    next_obs: Any
+    action: NDArray[Any]
+    reward: NDArray[Any]
+    done: NDArray[Any]
+    infos: list[dict[str, Any]]
+
+
+def play(env: VecEnv, model: PolicyPredictor, deterministic: bool = True) -> Iterator[Transitions]:
+    """Reset the envs and play without end.
+
+    Where an episode ends, `next_obs` is its last observation, not the next episode's first. With VecNormalize the model sees
+    normalized observations, and what is given out are the original ones. Box actions are given out as SB3 stores them: scaled
+    to [-1, 1].
+
+    :param deterministic: take the model's best action instead of drawing one
+    """
+    normalizer = unwrap_vec_normalize(env)
+    seen = env.reset()  # what the model sees
+    original = normalizer.get_original_obs() if normalizer else seen
+    state: tuple[NDArray[Any], ...] | None = None
+    done = np.ones(env.num_envs, bool)
+    while True:
+        action, state = model.predict(seen, state=state, episode_start=done, deterministic=deterministic)  # type: ignore[arg-type]
+        seen, reward, done, infos = env.step(action)
+        following = normalizer.get_original_obs() if normalizer else seen
+        next_obs = deepcopy(following)
+        for i in np.flatnonzero(done):
+            last = infos[i].get("terminal_observation")
+            if last is not None:
+                _put(next_obs, int(i), normalizer.unnormalize_obs(last) if normalizer else last)
+        yield Transitions(
+            original, next_obs, _as_stored(action, env.action_space),
+            normalizer.get_original_reward() if normalizer else reward, done, infos,
+        )  # fmt: skip
+        original = following
+
+
+def as_buffers(buffer: Buffers, env: VecEnv) -> list[ReplayLike]:
+    """The buffers to fill, none to many, if they fit the env.
+
+    :param buffer: one buffer, several, or None
+    """
+    # A buffer is told by its `add`: a class may have both `add` and a length.
+    buffers = [] if buffer is None else [buffer] if hasattr(buffer, "add") else list(buffer)
+    for one in buffers:
+        n_envs = getattr(one, "n_envs", env.num_envs)
+        if n_envs != env.num_envs:
+            raise ValueError(
+                f"{type(one).__name__} was made for n_envs={n_envs}, but the env has {env.num_envs}. "
+                f"Make both with the same number"
+            )
+    return buffers
+
+
+def fill(buffers: Sequence[ReplayLike], step: Transitions, seconds: list[float]) -> None:
+    """Add one step to each buffer.
+
+    :param seconds: time spent in `add`, by buffer; is added to
+    """
+    for i, buffer in enumerate(buffers):
+        start = time.perf_counter()
+        buffer.add(*step)
+        seconds[i] += time.perf_counter() - start
+
+
+def _put(observations: Any, i: int, observation: Any) -> None:
+    if isinstance(observations, dict):
+        for key, value in observations.items():
+            value[i] = observation[key]
+    else:
+        observations[i] = observation
+
+
+def _as_stored(action: NDArray[Any], space: spaces.Space[Any]) -> NDArray[Any]:
+    if not isinstance(space, spaces.Box):
+        return action
+    return cast(NDArray[Any], 2.0 * ((action - space.low) / (space.high - space.low)) - 1.0)

@@ -1,0 +1,145 @@
+"""Every example runs, and the training examples end in the weights that they end in with the library's own buffers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch as th
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return tmp_path
+
+
+def load(name: str, source: str | None = None) -> ModuleType:
+    """An example as a module, maybe with another source."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if source is None:
+        spec.loader.exec_module(module)
+    else:
+        exec(compile(source, spec.origin or name, "exec"), vars(module))
+    return module
+
+
+def run(name: str, *argv: str) -> Any:
+    return load(name).main(list(argv))
+
+
+def weights(model: Any) -> dict[str, th.Tensor]:
+    return getattr(model, "policy", model).state_dict()
+
+
+def assert_same_weights(ours: Any, theirs: Any) -> None:
+    for key, value in weights(theirs).items():
+        assert th.equal(weights(ours)[key], value), key
+
+
+FEW = ("--total-timesteps", "200", "--n-envs", "1", "--device", "cpu")
+LEARN = ("--buffer-size", "150", "--learning-starts", "160")
+TRAINING = {
+    "PPO on Pong": ("train_ppo", *FEW),
+    "PPO on MsPacman": ("train_ppo", "--game", "mspacman", *FEW),
+    "DQN": ("train_dqn", *LEARN, *FEW),
+    "n-step DQN": ("train_dqn", "--n-step", "3", *LEARN, *FEW),
+    "masks": ("train_dqn_vizdoom", "--obs", "labels", *LEARN, *FEW),
+    "RGB": ("train_dqn_vizdoom", "--obs", "rgb", *LEARN, *FEW),
+    "masks and RGB": ("train_dqn_vizdoom", "--obs", "both", *LEARN, *FEW),
+    "HER": ("train_her", *FEW),
+    "RecurrentPPO": ("train_recurrent_ppo", *FEW),
+    "MaskablePPO": ("train_maskable_ppo", *FEW),
+}
+
+
+@pytest.mark.parametrize("command", TRAINING.values(), ids=TRAINING)
+def test_training_ends_in_the_weights_of_the_raw_twin(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    ours = run(*command)
+    assert "Compressed" in capsys.readouterr().out
+    theirs = run(*command, "--raw")
+    assert "Compressed" not in capsys.readouterr().out
+    assert_same_weights(ours, theirs)
+
+
+def test_a_model_that_was_trained_can_be_evaluated_and_watched(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(own_folder / "model.zip")
+    run("train_dqn", *LEARN, *FEW, "--save", model)
+    which = (model, "--algo", "dqn", "--game", "mspacman")
+    summary = run("evaluate", *which, "--episodes", "1", "--n-envs", "1", "--buffer-size", "100")
+    assert summary.episodes == 1
+    assert "100 transitions in" in capsys.readouterr().out
+    run("watch", *which, "--total-timesteps", "40", "--video", "game.gif")
+    assert (own_folder / "game.gif").stat().st_size > 1000
+
+
+def test_the_tables_name_every_buffer(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--total-timesteps", "300", "--n-envs", "1", "--methods", "auto", "gzip1", "none")
+    stored = run("compare_saving", *options)
+    assert stored["auto"] < stored["none"] < stored["SB3"]
+    table = run("compare_loading", *options, "--repeats", "3")
+    assert table.keys() == stored.keys()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[1].strip() for line in lines] == ["buffer", "---", "SB3", "auto", "gzip1", "none"] * 2
+
+
+def test_in_the_cleanrl_example_only_the_import_differs() -> None:
+    ours = "from sb3_extra_buffers.compressed import CompressedReplayBuffer as ReplayBuffer"
+    theirs = "from stable_baselines3.common.buffers import ReplayBuffer"
+    source = (EXAMPLES / "cleanrl_dqn.py").read_text()
+    assert source.count("sb3_extra_buffers") == source.count(ours) == 1
+    options = ["--total-timesteps", "200", "--buffer-size", "150", "--learning-starts", "160"]
+    assert_same_weights(load("cleanrl_dqn").main(options), load("cleanrl_dqn", source.replace(ours, theirs)).main(options))
+
+
+def test_several_envs_run_in_their_own_processes(own_folder: Path) -> None:
+    """As a user would run it: a process of its own, the default of several envs."""
+    command = [sys.executable, str(EXAMPLES / "train_ppo.py"), "--total-timesteps", "256", "--n-envs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=own_folder, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "CompressedRolloutBuffer: 256 transitions" in done.stdout
+
+
+def test_the_rl_zoo_takes_the_buffer_from_its_hyperparameters(own_folder: Path) -> None:
+    pytest.importorskip("rl_zoo3", exc_type=ImportError)
+    command = [
+        sys.executable, "-m", "rl_zoo3.train", "--algo", "dqn", "--env", "MsPacmanNoFrameskip-v4",
+        "--conf-file", str(EXAMPLES / "rl_zoo" / "dqn.yml"), "--n-timesteps", "200", "--eval-freq", "-1",
+        "--log-folder", "logs", "--save-replay-buffer", "--hyperparams", "learning_starts:100", "buffer_size:150",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=own_folder, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    from stable_baselines3 import DQN
+
+    [path] = own_folder.glob("logs/dqn/*/MsPacmanNoFrameskip-v4.zip")
+    model = DQN.load(path, buffer_size=1)
+    assert model.replay_buffer_class.__name__ == "CompressedReplayBuffer"
+
+
+def test_sbx_trains_to_the_same_weights_with_both_buffers() -> None:
+    pytest.importorskip("sbx", exc_type=ImportError)
+    import jax
+
+    models = [run("train_sbx_dqn", *LEARN, *FEW, *raw) for raw in ((), ("--raw",))]
+    ours, theirs = (jax.tree_util.tree_leaves(model.policy.qf_state.params) for model in models)
+    assert all(bool((a == b).all()) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_every_example_is_described_in_the_readme() -> None:
+    text = (EXAMPLES / "README.md").read_text()
+    for path in EXAMPLES.rglob("*"):
+        if path.suffix in (".py", ".yml") and path.name != "shared.py":
+            assert str(path.relative_to(EXAMPLES)) in text, path.name
