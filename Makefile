@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types pytest format clean
+.PHONY: demo test lint types pytest docs bench bench-check format clean
 
 demo: $(READY)
 	$(RUN)python -m sb3_extra_buffers demo
@@ -20,6 +20,17 @@ types: $(READY)
 
 pytest: $(READY)
 	$(RUN)pytest tests -n auto
+
+docs: $(READY)
+	$(RUN)sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+# Benchmarks want a quiet machine.
+bench: $(READY)
+	$(RUN)python -m sb3_extra_buffers bench --out benchmarks/results
+
+bench-check: $(READY)
+	$(RUN)python -m sb3_extra_buffers bench --check
 
 format: $(READY)
 	$(RUN)ruff check --fix .
