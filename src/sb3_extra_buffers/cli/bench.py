@@ -1,0 +1,201 @@
+"""Measure buffers on real Atari frames: memory as the process has it, add and sample, as ratios to SB3's own buffer.
+
+Frames are recorded once and kept in a cache. Each buffer is measured in a process of its own, in turns, on one thread.
+Memory is what the process grows by (RSS). A name is a compression_method, with @ and a number for block_frames, e.g. zstd9@64.
+--check measures all that is promised, and fails where it is not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sb3_extra_buffers.cli.output import Table, complain, progress, say, show, show_json
+
+if TYPE_CHECKING:
+    from sb3_extra_buffers.bench.bars import Group, Verdict
+
+HELP = "measure buffers on real Atari frames, beside SB3's own"
+EXAMPLES = """\
+  sb3-extra-buffers bench
+  sb3-extra-buffers bench --game Pong Breakout --methods auto zstd3 zstd9@64
+  sb3-extra-buffers bench --full-table --peers --out benchmarks/results
+  sb3-extra-buffers bench --check
+  sb3-extra-buffers bench --render benchmarks/results/bench.json"""
+
+METHODS = ("auto", "none", "rle-jit", "igzip1", "zstd-5", "zstd1", "zstd3", "zstd9@64", "lz4-frame/1", "lz4-block/1")
+FULL_TABLE = (
+    "auto", "none", "rle", "rle-jit", "gzip0", "gzip1", "gzip3", "igzip0", "igzip1", "igzip3",
+    *(f"zstd{level}" for level in (-100, -50, -20, -5, -3, -1, 1, 3, 5, 10, 15, 22)), "zstd9@64",
+    *(f"{name}/{level}" for name in ("lz4-frame", "lz4-block") for level in (1, 5, 9, 12)),
+)  # fmt: skip
+#: A lap of these takes a minute or more.
+SLOW = ("zstd15", "zstd22", "lz4-frame/12", "lz4-block/12", "0.5.0:rle-jit", "torchrl", "torchrl-compressed")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--game", nargs="+", default=["MsPacman"], metavar="NAME", help="Atari games (default: MsPacman)")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help=f"default: {' '.join(METHODS)}")
+    parser.add_argument("--full-table", action="store_true", help="all codecs with many levels; slow ones are run once")
+    parser.add_argument("--peers", action="store_true", help="other libraries too, each installed into its own environment")
+    parser.add_argument(
+        "--transitions", type=int, default=40_000, metavar="N", help="size of the buffers (default: %(default)s)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each, in turns (default: %(default)s)")
+    parser.add_argument("--check", action="store_true", help="compare with the bars; exit code 1 when one is missed")
+    parser.add_argument("--quick", action="store_true", help="everything in small, nothing is judged: a smoke test")
+    parser.add_argument("--smallest", metavar="NAME", help="the setting that --check takes for the smallest")
+    parser.add_argument("--out", type=Path, default=Path("bench_output"), metavar="DIR", help="results (default: %(default)s)")
+    parser.add_argument(
+        "--cache", type=Path, metavar="DIR", help="recordings (default: $SB3_EXTRA_BUFFERS_CACHE or the user's)"
+    )
+    parser.add_argument("--render", type=Path, metavar="FILE", help="print a saved result as Markdown, and do nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and report."""
+    from sb3_extra_buffers.bench.frames import default_cache
+    from sb3_extra_buffers.bench.report import render
+
+    if args.render:
+        say(render(json.loads(args.render.read_text())))
+        return 0
+    for name, least in (("transitions", 1000), ("repeats", 1)):
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}")
+    args.cache = args.cache or default_cache()
+    args.out.mkdir(parents=True, exist_ok=True)
+    return check(args) if args.check or args.quick else compare(args)
+
+
+def compare(args: argparse.Namespace) -> int:
+    """A table and two plots per game."""
+    from sb3_extra_buffers.bench.bars import Group
+
+    groups = [Group("compare", game, tuple(jobs_for(args, game))) for game in args.game]
+    results = measure(groups, args)
+    saved = save(args, "bench", dict(zip(args.game, results, strict=True)))
+    for game in args.game:
+        draw(game, saved["workloads"][game], args.out)
+    present(args, saved)
+    return 0
+
+
+def jobs_for(args: argparse.Namespace, game: str) -> list[Any]:
+    """SB3's two buffers, then what was asked for."""
+    from sb3_extra_buffers.bench.buffers import PEERS
+    from sb3_extra_buffers.bench.measure import Job
+
+    methods = args.methods or (FULL_TABLE if args.full_table else METHODS)
+    names = ["sb3", "sb3-default", *methods, *(PEERS if args.peers else ())]
+    return [Job(name, game, args.transitions, str(args.cache), slow=name in SLOW) for name in names]
+
+
+def check(args: argparse.Namespace) -> int:
+    """All bars, or with --quick the same ratios in small."""
+    from sb3_extra_buffers.bench.bars import SMALLEST, check_groups, verdicts_of
+
+    groups = check_groups(args.cache, smallest=args.smallest or SMALLEST, quick=args.quick)
+    results = measure(groups, args)
+    verdicts = [verdict for group, found in zip(groups, results, strict=True) for verdict in verdicts_of(group, found)]
+    workloads = {group.label: found for group, found in zip(groups, results, strict=True) if group.judged != "training"}
+    trainings = [
+        result for group, found in zip(groups, results, strict=True) if group.judged == "training" for result in found
+    ]
+    saved = save(args, "quick" if args.quick else "check", workloads, trainings, verdicts)
+    present(args, saved, verdicts)
+    different = [result["buffer"] for found in results for result in found if result["identical"] is False]
+    if different:
+        complain(f"Other batches or weights than SB3's: {', '.join(different)}")
+    missed = [] if args.quick else [verdict.label for verdict in verdicts if verdict.kept is False]
+    if missed:
+        complain(f"Missed: {'; '.join(missed)}")
+    return 1 if missed or different else 0
+
+
+def measure(groups: list[Group], args: argparse.Namespace) -> list[list[dict[str, Any]]]:
+    """Record what is needed, then run the jobs of each group in turns."""
+    from sb3_extra_buffers.bench.bars import recordings_of
+    from sb3_extra_buffers.bench.frames import ensure_recording
+    from sb3_extra_buffers.bench.jobs import run_in_turns, turns_of
+
+    for game, steps in recordings_of(groups).items():
+        with progress(f"Recording {game}", min(steps, 10_000)) as update:
+            ensure_recording(args.cache, game, steps, update)
+    repeats = 1 if args.quick else args.repeats
+    results = []
+    for group in groups:
+        with progress(f"Measuring {group.label}", len(list(turns_of(group.jobs, repeats)))) as update:
+            results.append(run_in_turns(group.jobs, repeats, update, workers=os.cpu_count() or 1 if args.quick else 1))
+    return results
+
+
+def save(
+    args: argparse.Namespace,
+    name: str,
+    workloads: dict[str, list[dict[str, Any]]],
+    trainings: list[dict[str, Any]] | None = None,
+    verdicts: list[Verdict] | None = None,
+) -> dict[str, Any]:
+    """Write all figures as JSON, with the command and the versions that made them."""
+    from sb3_extra_buffers.bench.report import machine
+
+    for result in (result for results in workloads.values() for result in results):
+        result.pop("cache", None)  # a folder of this machine says nothing about the buffers
+    saved = {
+        "command": " ".join(["python -m sb3_extra_buffers", *map(shlex.quote, command_of(sys.argv[1:]))]),
+        "machine": machine(), "judged": not args.quick, "bars": [asdict(verdict) for verdict in verdicts or ()],
+        "workloads": workloads, "trainings": trainings or [],
+    }  # fmt: skip
+    (args.out / f"{name}.json").write_text(json.dumps(saved, indent=1) + "\n")
+    return saved
+
+
+def command_of(argv: list[str]) -> list[str]:
+    """The arguments, without folders of this machine."""
+    kept, skip = [], False
+    for word in argv:
+        if not skip and word not in ("--cache", "--out") and not word.startswith(("--cache=", "--out=")):
+            kept.append(word)
+        skip = word in ("--cache", "--out")
+    return kept
+
+
+def draw(game: str, results: list[dict[str, Any]], folder: Path) -> None:
+    """Save the plots, or say what is missing to do so."""
+    from sb3_extra_buffers.bench.plots import draw_all
+    from sb3_extra_buffers.errors import MissingBackendError
+
+    try:
+        for path in draw_all(game, results, folder):
+            complain(f"Plot: {path}")
+    except MissingBackendError as error:
+        complain(f"No plots: {error}")
+
+
+def present(args: argparse.Namespace, saved: dict[str, Any], verdicts: list[Verdict] | None = None) -> None:
+    """Print what was measured."""
+    from sb3_extra_buffers.bench import report
+
+    if args.json:
+        show_json(saved)
+        return
+    for results in saved["workloads"].values():
+        say(report.title_of(results))
+        show(Table(report.COLUMNS, report.rows_of(results), report.ALIGN))
+        say()
+    if saved["trainings"]:
+        show(Table(report.TRAINING_COLUMNS, report.training_rows(saved["trainings"]), report.TRAINING_ALIGN))
+        say()
+    if verdicts:
+        show(Table(report.BAR_COLUMNS, report.bar_rows(verdicts, judged=not args.quick), report.BAR_ALIGN))
+        say()
+    say("Memory is growth of the process (RSS). Ratios are to SB3's ReplayBuffer in the same run, the one with")
+    say("optimize_memory_usage where it was measured. Batches of ours were compared with those of SB3's default.")

@@ -1,0 +1,29 @@
+"""The observation columns of a replay buffer, SB3's or ours, by key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+
+def columns_of(buffer: ReplayBuffer, name: str = "observations") -> dict[str, Any]:
+    """Columns by key; ``""`` is the key of a space that is no Dict.
+
+    :param name: ``"observations"`` or ``"next_observations"``, which SB3's `optimize_memory_usage` does without
+    """
+    found: Any = getattr(buffer, name, None)
+    if found is None:
+        return {}
+    return found if isinstance(found, dict) else {"": found}
+
+
+def codecs_of(buffer: ReplayBuffer) -> dict[str, str]:
+    """Codec by key, as its shorthand; nothing for buffers that are not compressed."""
+    stores = {key: getattr(column, "store", None) for key, column in columns_of(buffer).items()}
+    return {
+        key: store.codec.spec if store.codec else "undecided yet"  # `auto` waits until it has seen frames
+        for key, store in stores.items()
+        if store is not None
+    }

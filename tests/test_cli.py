@@ -1,0 +1,234 @@
+"""The command line: rendering with and without a terminal, errors in one line, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sb3_extra_buffers import __version__
+from sb3_extra_buffers.cli import COMMANDS, main, output
+from sb3_extra_buffers.codecs import CODECS
+
+# SIGINT may be ignored in whoever runs the tests, and that is inherited.
+RUN = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from sb3_extra_buffers.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "sb3_extra_buffers", *args], capture_output=True, text=True, timeout=120)
+
+
+# ---- rendering
+
+
+def test_a_plain_table_is_aligned_text() -> None:
+    table = output.Table(["codec", "memory"], [["zstd3", "1 MB"], ["none", "120 MB"]], "lr")
+    assert str(table) == "codec  memory\n-----  ------\nzstd3    1 MB\nnone   120 MB"
+
+
+def test_without_a_terminal_a_table_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    table = output.Table(["a"], [["[bold]x[/bold]"]], "l", marked=0)
+    output.show(table)
+    assert capsys.readouterr().out == f"{table}\n"
+
+
+def test_in_a_terminal_a_table_is_drawn_and_keeps_brackets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.show(output.Table(["to install"], [['pip install "x[zstd]"']], "l"))
+    printed = capsys.readouterr().out
+    assert "─" in printed
+    assert 'pip install "x[zstd]"' in printed
+
+
+def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(output, "installed", lambda name: False)
+    output.show(output.Table(["a"], [["b"]], "l"))
+    assert capsys.readouterr().out == "a\n-\nb\n"
+
+
+def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.progress("Training", 1000) as update:
+        for done in range(0, 1001, 5):
+            update(done, f"step {done}")
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert printed.out == ""
+    assert len(lines) == 11
+    assert lines[0] == "Training: 0 % step 0"
+    assert lines[-1] == "Training: 100 % step 1000"
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1500, "1.5 kB"),
+        (999_700, "1 MB"),
+        (123_456_789, "123 MB"),
+        (56.5e9, "56.5 GB"),
+        (2e15, "2000 TB"),
+    ],
+)
+def test_bytes_are_readable(n: float, text: str) -> None:
+    assert output.human_bytes(n) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(2.5, "2.5 s"), (0.00038, "0.38 ms"), (0.0000123, "12.3 us")])
+def test_durations_are_readable(seconds: float, text: str) -> None:
+    assert output.human_seconds(seconds) == text
+
+
+# ---- info
+
+
+def test_info_names_every_codec_and_version() -> None:
+    process = run("info", "--json")
+    assert process.returncode == 0
+    assert process.stderr == ""
+    facts = json.loads(process.stdout)
+    assert facts["versions"]["sb3-extra-buffers"] == __version__
+    assert [codec["name"] for codec in facts["codecs"]] == list(CODECS)
+    assert facts["machine"]["device"]
+
+
+def test_info_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for backend in ("zstandard", "isal", "numba"):
+        monkeypatch.setitem(sys.modules, backend, None)
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    assert 'pip install "sb3-extra-buffers[zstd]"' in printed
+    assert "missing, gzip stands in" in printed
+    assert "installed, slow without numba" in printed
+
+
+def test_in_a_real_terminal_info_is_drawn() -> None:
+    reader, writer = pty.openpty()
+    command = [sys.executable, "-m", "sb3_extra_buffers", "info"]
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, env=env) as process:
+        os.close(writer)
+        printed = b""
+        try:
+            while chunk := os.read(reader, 4096):
+                printed += chunk
+        except OSError:  # the other side is closed: Linux says it so
+            pass
+        assert process.wait(timeout=60) == 0
+    os.close(reader)
+    assert "─" in printed.decode()
+    assert "zstd" in printed.decode()
+
+
+# ---- help and mistakes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    assert f"examples:\n  sb3-extra-buffers {command}" in capsys.readouterr().out
+
+
+def test_help_of_inspect_warns_of_untrusted_files(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["inspect", "--help"])
+    assert "open only files that you trust" in capsys.readouterr().out
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from sb3_extra_buffers.cli import build_parser; build_parser(); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'gymnasium', 'rich')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "no command": ([], "required: COMMAND"),
+    "unknown command": (["trane"], "invalid choice: 'trane'"),
+    "unknown env": (["recommend", "--env", "CartPol-v1"], "Did you mean: `CartPole`?"),
+    "unknown game": (["recommend", "--env", "ALE/NoSuchGame-v5"], "No env 'ALE/NoSuchGame-v5'"),
+    "space without a buffer": (["recommend", "--env", "Blackjack-v1"], "observation space is not supported"),
+    "bad number": (["recommend", "--env", "CartPole-v1", "--n-envs", "0"], "must be at least 1, got 0"),
+    "no file": (["inspect", "no-such-file.pkl"], "No file no-such-file.pkl"),
+    "not a pickle": (["inspect", __file__], "cannot be opened as a saved replay buffer"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line_and_exit_code_2(args: list[str], message: str) -> None:
+    process = run(*args)
+    assert process.returncode == 2
+    assert message in process.stderr
+    assert len(process.stderr.splitlines()) == 1
+    assert process.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("env", "module", "extra"),
+    [("PongNoFrameskip-v4", "ale_py", "atari"), ("VizdoomBasic-v1", "vizdoom.gymnasium_wrapper", "vizdoom")],
+)
+def test_a_missing_extra_is_named(
+    env: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["recommend", "--env", env]) == 2
+    assert f'pip install "sb3-extra-buffers[{extra}]"' in capsys.readouterr().err
+
+
+def test_an_unexpected_error_is_one_line_unless_debugging(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr("sb3_extra_buffers.cli.info.collect", fail)
+    assert main(["info"]) == 2
+    assert capsys.readouterr().err == "sb3-extra-buffers info: ZeroDivisionError: by zero\n"
+    with pytest.raises(ZeroDivisionError):
+        main(["info", "--debug"])
+
+
+def test_a_reader_that_leaves_early_is_no_traceback() -> None:
+    command = [sys.executable, "-m", "sb3_extra_buffers", "info"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None  # noqa: PT018
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+# ---- Ctrl-C
+
+
+@pytest.mark.parametrize(
+    "args", [["recommend", "--env", "CartPole-v1", "--seconds", "60"], ["demo", "--out", "{tmp}"]], ids=["play", "train"]
+)
+def test_ctrl_c_is_one_line_and_exit_code_130_and_leaves_nothing_running(args: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RUN, *(arg.format(tmp=tmp_path) for arg in args)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # it has begun
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "Interrupted."
+    assert "Traceback" not in errors
+    assert not any(child.is_running() for child in children)
