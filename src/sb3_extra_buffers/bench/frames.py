@@ -1,0 +1,256 @@
+"""Workloads: transitions as SB3's algorithms hand them to `add`, rebuilt step by step outside of the timed part.
+
+A recording keeps of each step only the new frame of each env, which is all that the stacks are made of: a stack moves on by
+one frame, and after a reset it is zeros and the first frame. The recorder checks that this rebuilds what the env gave.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+#: The arguments of a replay buffer's `add`.
+Step = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]
+#: `update(done, note)` of a progress bar
+Update = Callable[[int, str], None]
+
+CACHE_VARIABLE = "SB3_EXTRA_BUFFERS_CACHE"
+SIDE, STACK, N_ENVS, ACTIONS = 84, 4, 4, 6
+#: Steps that a recording has at least, of all envs: 40,000 transitions.
+RECORDED_STEPS = 10_000
+#: An action is held for this many steps on average.
+HOLD = 4
+EPISODE = 1000
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of several envs, from which stacked observations are rebuilt.
+
+    :param first: frames that the envs start with, ``(n_envs, h, w)``
+    :param new: the newest frame after each step, of the new episode where one has ended, ``(steps, n_envs, h, w)``
+    :param dones: ``(steps, n_envs)``
+    :param terminals: last frames of the episodes that have ended, in the order of ``np.argwhere(dones)``
+    """
+
+    first: NDArray[np.uint8]
+    new: NDArray[np.uint8]
+    dones: NDArray[np.bool_]
+    terminals: NDArray[np.uint8]
+
+    @property
+    def n_envs(self) -> int:
+        return len(self.first)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        return spaces.Box(0, 255, (STACK, *self.first.shape[1:]), np.uint8)
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        return spaces.Discrete(ACTIONS)
+
+    def stacks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.bool_]]]:
+        """Observations, next observations and ends of episodes, once through; arrays are fresh at each step."""
+        obs = self._reset_stacks()
+        terminal = iter(self.terminals)
+        for new, dones in zip(self.new, self.dones, strict=True):
+            seen = np.empty_like(obs)  # (n_envs, stack, h, w)
+            seen[:, :-1], seen[:, -1] = obs[:, 1:], new
+            after = seen.copy()
+            for env in np.flatnonzero(dones):
+                after[env, -1] = next(terminal)
+                seen[env, :-1] = 0
+            yield obs, after, dones
+            obs = seen
+
+    def steps(self) -> Iterator[Step]:
+        """Arguments for `add` without end: the recording again and again, cut off by the end of an episode."""
+        rng = np.random.default_rng(0)
+        last = len(self.new) - 1
+        while True:
+            for i, (obs, after, dones) in enumerate(self.stacks()):
+                ends = dones if i < last else np.ones_like(dones)
+                actions, rewards = rng.integers(ACTIONS, size=self.n_envs), rng.random(self.n_envs, np.float32)
+                yield obs, after, actions, rewards, ends.copy(), [{} for _ in range(self.n_envs)]
+
+    def cut(self, steps: int) -> Frames:
+        """The first steps alone."""
+        dones = self.dones[:steps]
+        return Frames(self.first, self.new[:steps].copy(), dones.copy(), self.terminals[: dones.sum()].copy())
+
+    def save(self, path: Path) -> None:
+        """Write a compressed file; a reader sees all of it or nothing."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        with partial.open("wb") as file:
+            np.savez_compressed(file, first=self.first, new=self.new, dones=self.dones, terminals=self.terminals)
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Frames:
+        """Read what `save` wrote."""
+        with np.load(path) as arrays:
+            return cls(**{name: arrays[name] for name in ("first", "new", "dones", "terminals")})
+
+    def _reset_stacks(self) -> NDArray[np.uint8]:
+        obs = np.zeros((self.n_envs, STACK, *self.first.shape[1:]), np.uint8)
+        obs[:, -1] = self.first
+        return obs
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Small float32 observations of one env that move at random, and continuous actions, as SAC has them."""
+
+    walk: NDArray[np.float32]  # (steps + 1, size)
+
+    n_envs = 1
+    observation_space = spaces.Box(-np.inf, np.inf, (17,), np.float32)
+    action_space = spaces.Box(-1, 1, (6,), np.float32)
+
+    def steps(self) -> Iterator[Step]:
+        """Arguments for `add` without end."""
+        rng = np.random.default_rng(0)
+        while True:
+            for i in range(len(self.walk) - 1):
+                done = np.array([i % EPISODE == EPISODE - 1 or i == len(self.walk) - 2])
+                actions, rewards = rng.uniform(-1, 1, (1, 6)).astype(np.float32), rng.random(1, np.float32)
+                # Where an episode has ended, the next one starts somewhere else than the last one stopped.
+                after = self.walk[i + 1] + done
+                yield self.walk[i : i + 1].copy(), after[None].astype(np.float32), actions, rewards, done, [{}]
+
+
+Workload = Frames | Vectors
+
+
+def noise(steps: int) -> Frames:
+    """Frames that no codec can shrink, in stacks that move on as those of a game do."""
+    rng = np.random.default_rng(0)
+    dones = rng.random((steps, N_ENVS)) < 1 / EPISODE
+
+    def random(*shape: int) -> NDArray[np.uint8]:
+        return rng.integers(256, size=(*shape, SIDE, SIDE), dtype=np.uint8)
+
+    return Frames(random(N_ENVS), random(steps, N_ENVS), dones, random(int(dones.sum())))
+
+
+def vectors(steps: int) -> Vectors:
+    """A random walk."""
+    walk = np.random.default_rng(0).standard_normal((steps + 1, 17), np.float32).cumsum(axis=0)
+    return Vectors(walk)
+
+
+def load_workload(name: str, steps: int, cache: Path) -> Workload:
+    """The workload with this name, of at most so many different steps.
+
+    :param name: ``noise``, ``vectors``, or a game that was recorded
+    """
+    if name == "noise":
+        return noise(min(steps, RECORDED_STEPS))
+    if name == "vectors":
+        return vectors(steps)
+    recording = Frames.load(find_recording(cache, name, min(steps, RECORDED_STEPS)))
+    return recording.cut(min(steps, RECORDED_STEPS))
+
+
+# ---- recordings
+
+
+def default_cache() -> Path:
+    """Where recordings are kept: what the environment variable says, or the user's cache."""
+    if CACHE_VARIABLE in os.environ:
+        return Path(os.environ[CACHE_VARIABLE])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sb3-extra-buffers"
+
+
+def find_recording(cache: Path, game: str, steps: int) -> Path:
+    """The shortest recording that is long enough; if there is none, the path for a new one."""
+    lengths = {int(path.stem.rpartition("-")[2]): path for path in (cache / "frames").glob(f"{game}-*.npz")}
+    enough = [length for length in lengths if length >= steps]
+    return lengths[min(enough)] if enough else cache / "frames" / f"{game}-{steps}.npz"
+
+
+def ensure_recording(cache: Path, game: str, steps: int, update: Update) -> None:
+    """Record a game, unless that was done before.
+
+    :param game: its name, e.g. ``MsPacman``
+    :param steps: steps of all envs
+    """
+    path = find_recording(cache, game, min(steps, RECORDED_STEPS))
+    if not path.exists() or not zipfile.is_zipfile(path):
+        record(game, min(steps, RECORDED_STEPS), update).save(path)
+
+
+def record(game: str, steps: int, update: Update) -> Frames:
+    """Play a game by random actions that are held for a while.
+
+    :param game: its name, e.g. ``MsPacman``
+    """
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from sb3_extra_buffers.training_utils.atari import make_env
+
+    quiet_ale()
+    env = make_env(f"{game}NoFrameskip-v4", N_ENVS, DummyVecEnv, STACK, seed=0)
+    try:
+        return _play(env, steps, update)
+    finally:
+        env.close()
+
+
+def quiet_ale() -> None:
+    """No banner of ALE, which would get between the lines of a result."""
+    from sb3_extra_buffers._optional import require
+
+    ale = require("ale_py", extra="atari", what="Recording Atari frames")
+    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+
+
+def _play(env: Any, steps: int, update: Update) -> Frames:
+    rng = np.random.default_rng(0)
+    n_actions = env.action_space.n
+    first = env.reset()[:, -1].copy()
+    new = np.empty((steps, *first.shape), np.uint8)
+    all_dones = np.zeros((steps, len(first)), np.bool_)
+    terminals: list[NDArray[np.uint8]] = []
+    checksums: list[tuple[int, int]] = []  # of what the env gives, to compare with what is rebuilt
+    actions = rng.integers(n_actions, size=len(first))
+    for i in range(steps):
+        changed = rng.random(len(first)) < 1 / HOLD
+        actions[changed] = rng.integers(n_actions, size=changed.sum())
+        seen, _, dones, infos = env.step(actions)
+        new[i], all_dones[i] = seen[:, -1], dones
+        after = seen.copy()
+        for j in np.flatnonzero(dones):
+            after[j] = infos[j]["terminal_observation"]
+            terminals.append(after[j, -1].copy())
+        checksums.append((_checksum(seen), _checksum(after)))
+        if i % 50 == 0:
+            update(i, f"{i * len(first):,} transitions")
+    update(steps, f"{steps * len(first):,} transitions")
+    frames = Frames(first, new, all_dones, np.array(terminals, np.uint8).reshape(-1, *first.shape[1:]))
+    _check(frames, checksums)
+    return frames
+
+
+def _check(frames: Frames, checksums: list[tuple[int, int]]) -> None:
+    """Refuse a recording that would not give back what was played: the env stacks frames in another way."""
+    before = None
+    for i, ((obs, after, _), (seen, expected)) in enumerate(zip(frames.stacks(), checksums, strict=True)):
+        if _checksum(after) != expected or (before is not None and _checksum(obs) != before):
+            raise ValueError(f"Step {i} of the recording cannot be rebuilt from its frames")
+        before = seen
+
+
+def _checksum(array: NDArray[Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(array))

@@ -1,0 +1,168 @@
+"""One job in this process, and its result as JSON: `python -m sb3_extra_buffers.bench.measure '{"buffer": "auto", ...}'`.
+
+Before anything is counted, a small buffer of the same kind is filled and sampled, so that kernels are compiled and codecs
+loaded. Memory is what the process has gained in RSS since then; SB3's arrays count as their pages are touched, in the first
+lap. Each `add` is timed alone; the step is made before its time begins.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .buffers import Subject, fill, make_subject
+from .frames import Step, Workload, load_workload
+
+#: Steps and samples of the small buffer that warms everything up.
+WARM_STEPS, WARM_SAMPLES = 200, 8
+#: Adds of a later lap: its slowest is looked at.
+LAP = 10_000
+BATCHES = (32, 256)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to measure.
+
+    :param buffer: see `buffers`
+    :param workload: see `frames.load_workload`
+    :param transitions: size of the buffer; it is filled once, then overwritten
+    :param laps: later laps
+    :param slow: whether a lap takes so long that one run and one short later lap must do
+    :param samples: batches of 32 to time; a quarter of it for 256
+    :param cache: where recordings are
+    """
+
+    buffer: str
+    workload: str
+    transitions: int
+    cache: str
+    laps: int = 4
+    samples: int = 240
+    slow: bool = False
+
+
+def measure(job: Job) -> dict[str, Any]:
+    """Run a job; times are in microseconds."""
+    n_steps = job.transitions // (1 if job.workload == "vectors" else 4)
+    workload = load_workload(job.workload, n_steps, Path(job.cache))
+    warm_up(job, workload)
+    before = resident_bytes()
+    subject = make_subject(job.buffer, job.transitions, workload)
+    steps = workload.steps()
+    first = time_adds(subject, steps, n_steps)
+    growth = resident_bytes() - before
+    digest = subject.digest()
+    lap, laps = (LAP // 10, 1) if job.slow else (LAP, job.laps)
+    later = [time_adds(subject, steps, min(n_steps, lap)) for _ in range(laps)]
+    return {
+        **asdict(job),
+        "rss_bytes": growth,
+        "observation_bytes": subject.observation_bytes(),
+        "add_first_us": float(first.mean()),
+        "add_first_median_us": float(np.median(first)),
+        **summary_of(later),
+        **{f"sample_{size}_us": time_samples(subject, size, job.samples * 32 // size) for size in BATCHES},
+        "digest": digest,
+        "digest_later": subject.digest(),
+    }
+
+
+def warm_up(job: Job, workload: Workload) -> None:
+    """Do all that is timed later once in small, so that nothing is compiled, loaded or first allocated then."""
+    subject = make_subject(job.buffer, WARM_STEPS * workload.n_envs // 2, workload)
+    fill(subject, list(islice(workload.steps(), WARM_STEPS)))
+    for size in BATCHES:
+        for _ in range(WARM_SAMPLES):
+            subject.sample(size)
+
+
+def time_adds(subject: Subject, steps: Iterator[Step], count: int) -> NDArray[np.float64]:
+    """Microseconds of each `add`."""
+    times = np.empty(count)
+    add, clock = subject.add, time.perf_counter
+    for i, step in enumerate(islice(steps, count)):
+        start = clock()
+        add(*step)
+        times[i] = clock() - start
+    return times * 1e6
+
+
+def summary_of(laps: list[NDArray[np.float64]]) -> dict[str, float | None]:
+    """The steady state. The slowest `add` is that of the calmest lap: what the buffer does comes back in every lap, what
+    the machine does in between does not."""
+    if not laps:
+        return dict.fromkeys(("add_us", "add_median_us", "add_p999_us", "add_max_us"))
+    return {
+        "add_us": statistics.median(float(lap.mean()) for lap in laps),
+        "add_median_us": statistics.median(float(np.median(lap)) for lap in laps),
+        "add_p999_us": statistics.median(float(np.quantile(lap, 0.999)) for lap in laps),
+        "add_max_us": min(float(lap.max()) for lap in laps),
+    }
+
+
+def time_samples(subject: Subject, size: int, count: int) -> float | None:
+    """Median microseconds of a `sample`."""
+    if not count:
+        return None
+    np.random.seed(0)
+    times = []
+    for _ in range(count):
+        start = time.perf_counter()
+        batch = subject.sample(size)
+        times.append(time.perf_counter() - start)
+        del batch  # in training, too, a batch is gone before the next one is made
+    return statistics.median(times) * 1e6
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM now (RSS), after freed memory was handed back to the system."""
+    gc.collect()
+    # Otherwise glibc keeps some of what was freed, more or less by chance: megabytes of noise.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def main(text: str) -> None:
+    """Run the job that a line of JSON describes, and print the result as one."""
+    values = json.loads(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SB3 counts memory and other things that are not asked here
+        try:
+            import torch as th
+
+            th.set_num_threads(1)
+        except ImportError:  # cpprb does without
+            pass
+        if "algorithm" in values:
+            from .training import Training, train
+
+            result = train(Training(**values))
+        else:
+            result = measure(Job(**values))
+    sys.stdout.write(f"{json.dumps(result)}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
