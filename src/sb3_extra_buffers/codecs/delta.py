@@ -1,6 +1,7 @@
 """`delta`: each frame as patches on the one before it. The fastest to read: patches go straight into the batch.
 
-The first frame of a block is patched onto the base, a frame that the store keeps for many blocks (all zeros without one).
+The first frame of a block is patched onto the base, a frame that the store keeps for many blocks (all zeros without one);
+so is a frame that has little in common with the one before it, as after a reset.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Delta(Codec):
         from sb3_extra_buffers.codecs import kernels
 
         patches = np.empty(max(64, frame.size // 8), np.uint8)  # an eighth of a frame is the most that patches may take
-        return kernels.write_patches(base, frame, patches, 0) >= 0
+        return kernels.write_patches(base, frame, patches, 0, patches.size) >= 0
 
     def _encode(self, frames: Bytes, base: Bytes | None) -> Readable | None:
         from sb3_extra_buffers.codecs import kernels

@@ -128,6 +128,8 @@ else:
 
 # Patches: how one frame differs from another. A list of `length, skip, bytes`, closed by a length of 0; `skip` bytes are
 # left as they are, then `length` bytes are replaced. Lengths and skips are LEB128 numbers: 7 bits a byte, low bits first.
+# A frame is patched onto the one before it. Two bytes in front of its patches, which no length begins with, say otherwise:
+FROM_ZEROS, FROM_BASE = 128, 129  # each followed by a 0; onto all zeros (a reset's padding), onto the base (a new episode)
 
 
 @jit
@@ -141,15 +143,15 @@ def _put_number(out: Bytes, position: int, number: int) -> int:
 
 
 @jit
-def write_patches(before: Bytes, after: Bytes, out: Bytes, position: int) -> int:
-    """Write the patches that turn ``before`` into ``after``; the position behind them, or -1 if ``out`` is too short."""
+def write_patches(before: Bytes, after: Bytes, out: Bytes, position: int, limit: int) -> int:
+    """Write the patches that turn ``before`` into ``after``; the position behind them, or -1 if that is beyond ``limit``."""
     n = after.size
     old, new = memory_of(before), memory_of(after)
     reached = 0
     start = next_difference(old, new, 0, n)
     while start < n:
         end = patch_end(old, new, start, n)
-        if position + (end - start) + 11 > out.size:  # two numbers of at most 5 bytes, and the closing 0
+        if position + (end - start) + 11 > limit:  # two numbers of at most 5 bytes, and the closing 0
             return -1
         position = _put_number(out, position, end - start)
         position = _put_number(out, position, start - reached)
@@ -157,15 +159,23 @@ def write_patches(before: Bytes, after: Bytes, out: Bytes, position: int) -> int
         position += end - start
         reached = end
         start = next_difference(old, new, end, n)
-    if position >= out.size:
+    if position >= limit:
         return -1
     out[position] = 0
     return position + 1
 
 
 @jit
-def apply_patches(data: Bytes, position: int, frame: Bytes) -> int:
-    """Patch ``frame`` in place; the position behind its patches, or -1 if they cannot be right. Never writes outside."""
+def apply_patches(data: Bytes, position: int, frame: Bytes, base: Bytes) -> int:
+    """Turn ``frame`` into the next one; the position behind its patches, or -1 if they cannot be right."""
+    if position + 2 <= data.size and load_byte(data, position + 1) == 0:
+        how = load_byte(data, position)
+        if how == FROM_ZEROS:
+            frame[:] = 0
+            position += 2
+        elif how == FROM_BASE:
+            copy_part(frame, 0, base, 0, frame.size)
+            position += 2
     # The loop that sampling spends its time in: nothing in it may touch reference counts (see memory_access.py).
     n = data.size
     size = frame.size
@@ -218,12 +228,28 @@ def apply_patches(data: Bytes, position: int, frame: Bytes) -> int:
 
 @jit
 def encode_delta(frames: Bytes, base: Bytes, out: Bytes) -> int:
-    """Each frame as patches on the one before it, the first on ``base``; bytes written, or -1 if ``out`` is too short."""
-    position = write_patches(base, frames[0], out, 0)
-    for i in range(1, frames.shape[0]):
-        if position < 0:
+    """Each frame as patches on the one before it, on ``base`` or on zeros; bytes written, or -1 if ``out`` is too short."""
+    frame_bytes = base.size
+    zeros = np.zeros(frame_bytes, np.uint8)
+    spare = np.empty(frame_bytes, np.uint8)
+    position = 0
+    for i in range(frames.shape[0]):
+        before = base if i == 0 else frames[i - 1]
+        end = write_patches(before, frames[i], out, position, out.size)
+        # Another start is only tried for a frame that has changed a lot: a new episode, a new scene.
+        if end < 0 or end - position > frame_bytes // 16:
+            best = (end if end >= 0 else out.size + 1) - position
+            for how in (FROM_ZEROS, FROM_BASE):
+                start = zeros if how == FROM_ZEROS else base
+                length = write_patches(start, frames[i], spare, 0, min(frame_bytes, best - 3))
+                if length >= 0:
+                    out[position], out[position + 1] = how, 0
+                    copy_part(out, position + 2, spare, 0, length)
+                    best = length + 2
+                    end = position + best
+        if end < 0:
             return -1
-        position = write_patches(frames[i - 1], frames[i], out, position)
+        position = end
     return position
 
 
@@ -236,7 +262,7 @@ def decode_delta(data: Bytes, base: Bytes, out: Bytes) -> bool:
             copy_part(out[0], 0, base, 0, base.size)
         else:
             copy_part(out[i], 0, out[i - 1], 0, base.size)
-        position = apply_patches(data, position, out[i])
+        position = apply_patches(data, position, out[i], base)
         if position < 0:
             return False
     return True
@@ -269,7 +295,8 @@ def decode_runs(values: Any, lengths: Any, out: Any) -> int:
     filled = 0
     n = out.size
     for i in range(values.size):
-        end = min(n, filled + int(lengths[i]))
+        length = int(lengths[i])
+        end = filled + length if 0 <= length < n - filled else n  # a length of 64 bits may have become negative
         for j in range(filled, end):
             out[j] = values[i]
         filled = end

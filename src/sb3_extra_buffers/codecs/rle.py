@@ -84,11 +84,13 @@ class Rle(Codec):
         return values, split.astype(self.runs_type)
 
     def _write_runs(self, values: NDArray[Any], lengths: NDArray[Any], out: NDArray[Any]) -> int:
-        ends = np.cumsum(lengths, dtype=np.int64)
+        # Before the sum, which must not overflow.
+        lengths = np.minimum(lengths.astype(np.uint64), np.uint64(out.size)).astype(np.int64)
+        ends = np.cumsum(lengths)
         needed = min(int(np.searchsorted(ends, out.size)) + 1, len(ends))
         if needed == 0 or ends[needed - 1] < out.size:
             return int(ends[-1]) if len(ends) else 0
-        counts = lengths[:needed].astype(np.int64)
+        counts = lengths[:needed]
         counts[-1] -= ends[needed - 1] - out.size
         out[:] = np.repeat(values[:needed], counts)
         return int(out.size)

@@ -107,6 +107,8 @@ class FrameStore:
                     values, first, cells, written, self._heads, self._staging, self._streams, self._references,
                     self._previous, stack, block_frames, self._freed,
                 )  # fmt: skip
+                if written < 0:
+                    raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.n_cells} of this store")
                 if n_freed:
                     for slot in self._freed[:n_freed].tolist():
                         self._drop(slot)
@@ -114,14 +116,19 @@ class FrameStore:
                     self._seal(full)
 
     def _bytes_of(self, observations: NDArray[Any]) -> Bytes:
-        """`FrameLayout.to_bytes`, with the fast way for the most common layout: four frames whose pixels are interleaved."""
-        if self._four_channels:
-            pixels = observations.transpose(0, 2, 3, 1) if self.layout.axis == 0 else observations
-            if pixels.flags.c_contiguous:
-                planes = np.empty((len(pixels), self.layout.observation_bytes), np.uint8)
-                self._kernels.split_four_channels(pixels.reshape(len(pixels), -1, 4).view(np.uint8), planes)
-                return planes
-        return self.layout.to_bytes(observations)
+        """`FrameLayout.to_bytes`, with fast ways for contiguous bytes and for four frames whose pixels are interleaved."""
+        if self._plain_bytes and observations.flags.c_contiguous:
+            values = observations.reshape(len(observations), self.layout.observation_bytes)
+        elif self._four_channels and (pixels := self._channels_last(observations)).flags.c_contiguous:
+            values = np.empty((len(pixels), self.layout.observation_bytes), np.uint8)
+            self._kernels.split_four_channels(pixels.reshape(len(pixels), -1, 4).view(np.uint8), values)
+        else:
+            values = self.layout.to_bytes(observations)
+        # Kernels are compiled for arrays that can be written to; a second set for read-only ones is not worth its time.
+        return values if values.flags.writeable else values.copy()
+
+    def _channels_last(self, observations: NDArray[Any]) -> NDArray[Any]:
+        return observations.transpose(0, 2, 3, 1) if self.layout.axis == 0 else observations
 
     def clear(self) -> None:
         """Forget everything that was written."""
@@ -150,7 +157,7 @@ class FrameStore:
         with self._lock:
             raw = int(np.count_nonzero(self._heads)) * self.layout.observation_bytes
             tables = sum(getattr(self, name).nbytes for name in _TABLES)
-            stored = self._arena.live_bytes + self._staging.nbytes + self._heads.nbytes + tables
+            stored = self._arena.touched_bytes + self._staging.nbytes + self._heads.nbytes + tables
             blocks = int(np.count_nonzero(self._references[: self._n_slots]))
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
 
@@ -273,9 +280,9 @@ class FrameStore:
             slot = self._free_slots.pop()
         else:
             slot, self._n_slots = self._n_slots, self._n_slots + 1
+            if slot * self.block_frames > _MOST_FRAMES:
+                raise OverflowError(f"A frame store numbers at most {_MOST_FRAMES} frames")
             if slot == len(self._references):
-                if slot * self.block_frames > _MOST_FRAMES:
-                    raise OverflowError(f"A frame store numbers at most {_MOST_FRAMES} frames")
                 for name in _TABLES:
                     table = getattr(self, name)
                     setattr(self, name, np.concatenate((table, np.zeros(len(table) // 2 + 16, table.dtype))))
@@ -309,7 +316,7 @@ class FrameStore:
     def _allocate(self) -> None:
         stack = self.layout.stack
         self._heads = np.zeros((self.n_columns, self.n_cells), np.int32)
-        rows = stack + self.block_frames + 2 * stack
+        rows = stack + self.block_frames + stack  # an observation that fills the block may be longer than its rest
         self._staging = np.zeros((self.n_streams, rows, self.layout.frame_bytes), np.uint8)
         self._freed = np.empty(64, np.int32)
         self._arena = Arena()
@@ -334,9 +341,10 @@ class FrameStore:
         from sb3_extra_buffers.store import kernels
 
         self._kernels: Any = kernels
-        shape, one_byte = self.layout.frame_shape, self.layout.dtype.itemsize == 1
-        one_channel = len(shape) == 3 and shape[self.layout.axis] == 1
-        self._four_channels = kernels.COMPILED and self.layout.stack == 4 and one_byte and one_channel
+        layout = self.layout
+        one_channel = len(layout.shape) == 3 and layout.frame_shape[layout.axis] == 1
+        self._four_channels = kernels.COMPILED and layout.stack == 4 and layout.dtype.itemsize == 1 and one_channel
+        self._plain_bytes = layout.dtype == np.uint8 and layout.axis == 0
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:

@@ -3,7 +3,7 @@
 Written once for numba and for plain Python, as codecs/kernels.py explains. The arrays are those of FrameStore:
 
     staging[stream]      context | open block ......... | room     (rows of frame_bytes)
-                         stack     block_frames           2 * stack
+                         stack     block_frames           stack
     The observation written last is always the rows `fill .. fill + stack`.
 
     token = slot * block_frames + index: names a frame, and an observation by its last frame. An observation is `stack`
@@ -46,13 +46,18 @@ def append(
     """Write observations into their cells, all columns of a cell before the next cell, until a block or ``freed`` is full.
 
     :param start: how many observations were written by earlier calls
-    :return: how many are written now, number of freed slots, the stream whose block is full or -1
+    :return: how many are written now (-1 if a cell does not exist: then nothing is), number of freed slots, the stream
+        whose block is full or -1
     """
     n_streams, n_rows, frame_bytes = staging.shape
     n_columns = len(columns)
     observation_bytes = stack * frame_bytes
     rows = staging.reshape(-1)
     n_freed = 0
+    if start == 0:
+        for i in range(cells.size):
+            if cells[i] < 0 or cells[i] >= heads.shape[1]:
+                return -1, 0, -1
     for i in range(start, cells.size * n_columns):
         if n_freed + 2 > freed.size:
             return i, n_freed, -1
@@ -129,7 +134,7 @@ def fetch(
     _, n_rows, frame_bytes = staging.shape
     observation_bytes = stack * frame_bytes
     rows, target = staging.reshape(-1), out.reshape(-1)
-    frame = np.empty(frame_bytes, np.uint8)
+    frame, zeros = np.empty(frame_bytes, np.uint8), np.zeros(frame_bytes, np.uint8)
     n = order.size
     # First the frames in the blocks that the tokens name, then those that reach back into the block before.
     for back in range(2 if stack > 1 else 1):
@@ -177,15 +182,14 @@ def fetch(
                         (high - low) * frame_bytes,
                     )
                 continue
+            known = zeros
             if base[slot] >= 0:
                 where = place[base[slot]]
-                known = bytes_at(addresses[where >> CHUNK_BITS] + (where & _OFFSET), _HEADER + frame_bytes)
-                copy_part(frame, 0, known, _HEADER, frame_bytes)
-            else:
-                frame[:] = 0
+                known = bytes_at(addresses[where >> CHUNK_BITS] + (where & _OFFSET) + _HEADER, frame_bytes)
+            copy_part(frame, 0, known, 0, frame_bytes)
             position = offset
             for index in range(last + 1):
-                position = apply_patches(source, position, frame)
+                position = apply_patches(source, position, frame, known)
                 if position < 0:
                     return int(slot)
                 for j in range(begin, end):

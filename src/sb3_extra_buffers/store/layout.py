@@ -66,7 +66,7 @@ class FrameLayout:
         if self._is_interleaved:
             observations = np.moveaxis(observations.reshape(self._cut_shape(len(observations))), -2, 1)
         contiguous = np.ascontiguousarray(observations, self.dtype)
-        return contiguous.reshape(-1).view(np.uint8).reshape(-1, self.observation_bytes)
+        return contiguous.reshape(-1).view(np.uint8).reshape(len(observations), self.observation_bytes)
 
     def from_bytes(self, data: Bytes) -> NDArray[Any]:
         """The inverse of `to_bytes`, on the same memory where frames lie one behind the other."""
