@@ -30,7 +30,7 @@ def check(ours: Any, theirs: Any, space: Any, action_space: Any, n_envs: int, se
         add_to_replay([ours, theirs], step)
         if t in (0, 1, 3, ours.buffer_size - 1) or t % 19 == 18:
             assert_same_samples(ours, theirs, seed=t)
-    assert ours.pos == theirs.pos and ours.full == theirs.full and ours.size() == theirs.size()
+    assert (ours.pos, ours.full, ours.size()) == (theirs.pos, theirs.full, theirs.size())
     assert_same_samples(ours, theirs, batch_size=200)
 
 

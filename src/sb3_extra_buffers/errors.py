@@ -33,6 +33,20 @@ class ObservationError(SB3ExtraBuffersError, ValueError):
     """An observation that does not fit the space of the buffer."""
 
 
+class HeapFullError(SB3ExtraBuffersError, MemoryError):
+    """Frames do not fit into the bytes that they may take. What was stored before is as it was.
+
+    :param needed_bytes: how many they need
+    """
+
+    def __init__(self, message: str, needed_bytes: int) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+
+    def __reduce__(self) -> tuple[type[HeapFullError], tuple[str, int]]:
+        return type(self), (str(self), self.needed_bytes)
+
+
 class LossyStorageWarning(UserWarning):
     """The storage dtype that was asked for cannot hold all values of the observation space."""
 

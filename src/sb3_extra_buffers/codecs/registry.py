@@ -73,7 +73,7 @@ def make_codec(spec: str, options: Mapping[str, Any] | None = None, **defaults: 
     name, level = _split(spec)
     entry = CODECS.get(name)
     if entry is None:
-        close = difflib.get_close_matches(name, CODECS, n=1)
+        close = _close_names(name)
         suggestion = f" Did you mean {close[0]!r}?" if close else ""
         raise CodecError(f"No codec named {spec!r}.{suggestion} {_installed_names()}")
     codec = entry.load()
@@ -108,15 +108,24 @@ def auto_codec(frame_shape: tuple[int, ...], dtype: DTypeLike) -> str:
     if math.prod(frame_shape) * itemsize < SMALLEST_FRAME or (kind == "f" and len(frame_shape) <= 1):
         return "none"
     channels = min(frame_shape[0], frame_shape[-1]) if len(frame_shape) == 3 else 1
-    if kind in "uib" and channels == 1 and installed("numba"):
+    if kind in "uib" and channels == 1 and _numba_works():
         return "delta"
     return next(name for name in ("zstd", "igzip", "gzip") if CODECS[name].is_installed)
+
+
+def _numba_works() -> bool:
+    """Whether kernels would really be compiled: numba may be installed and yet broken or switched off."""
+    if not installed("numba"):
+        return False
+    from sb3_extra_buffers.codecs.compiling import COMPILED  # imports numba, which `auto` is about to use
+
+    return COMPILED
 
 
 def _split(spec: str) -> tuple[str, int | None]:
     if spec in CODECS:
         return spec, None
-    match = SHORTHAND.match(spec)
+    match = SHORTHAND.fullmatch(spec)
     if match is None:
         return spec, None
     return match[1].removesuffix("/"), int(match[2])
@@ -127,14 +136,19 @@ def _make_stand_in(name: str, stand_in: str, wanted: type[Codec], arguments: dic
         check_level(name, arguments["level"], *wanted.levels)
         arguments["level"] = max(1, arguments["level"])  # igzip's 0 compresses, gzip's 0 does not
     entry = CODECS[name]
-    extra = {"isal": "isal", "numba": "numba"}[str(entry.backend)]
     warnings.warn(
         f"Codec {name!r} needs the {entry.backend} package, using {stand_in!r} instead. "
-        f'To get it: pip install "sb3-extra-buffers[{extra}]"',
+        f'To get it: pip install "sb3-extra-buffers[{entry.backend}]"',
         FallbackWarning,
         stacklevel=3,
     )
     return CODECS[stand_in].load()(**arguments)
+
+
+def _close_names(name: str) -> list[str]:
+    """Codecs that a misspelled name may have meant: those that begin so, or look alike."""
+    begun = [codec for codec in CODECS if codec.startswith(name.lower())]
+    return begun or difflib.get_close_matches(name.lower().rstrip("-0123456789/"), CODECS, n=1)
 
 
 def _installed_names() -> str:

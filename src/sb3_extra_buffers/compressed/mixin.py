@@ -103,22 +103,33 @@ class CompressedObservations(BaseBuffer):
 
     # ---- writing: straight into the stores, without the copies that SB3's `add` makes for arrays it keeps
 
-    def _write(self, *observations: Any) -> Any:
-        """Write observations of all envs at the current position, one per column; gives what SB3's `add` sees instead."""
-        cells = np.arange(self.pos * self.n_envs, (self.pos + 1) * self.n_envs)
+    def _add(self, add: Callable[..., None], *observations: Any) -> None:
+        """Run SB3's `add`, and write the observations of all envs, one per column, at the position where it was called.
+
+        Observations are checked first and written last: whatever is refused, by us or by SB3, changes nothing.
+
+        :param add: SB3's `add`; gets placeholders in place of the observations
+        """
+        with self._lock:
+            checked = self._checked(observations)
+            cells = np.arange(self.pos * self.n_envs, (self.pos + 1) * self.n_envs)
+            if self._is_dict:
+                add(*({key: leaf.written for key, leaf in self._leaves.items()} for _ in observations))
+            else:
+                add(*[self._leaves[PLAIN].written for _ in observations])
+            for key, values in checked.items():
+                self._leaves[key].store.write_columns(0, cells, values)
+
+    def _checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:
+        """Observations by key, as they are stored; refused where they do not fit."""
         if not self._is_dict:
             leaf = self._leaves[PLAIN]
-            leaf.store.write_columns(0, cells, tuple([leaf.checked(observation) for observation in observations]))
-            return leaf.written
+            return {PLAIN: tuple([leaf.checked(observation) for observation in observations])}
         for observation in observations:
             missing = [key for key in self._leaves if key not in observation]
             if missing:
                 raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
-        # All are checked before the first is written: a refused observation changes nothing.
-        checked = {key: tuple([leaf.checked(one[key]) for one in observations]) for key, leaf in self._leaves.items()}
-        for key, values in checked.items():
-            self._leaves[key].store.write_columns(0, cells, values)
-        return {key: leaf.written for key, leaf in self._leaves.items()}
+        return {key: tuple([leaf.checked(one[key]) for one in observations]) for key, leaf in self._leaves.items()}
 
     # ---- reading
 

@@ -34,7 +34,10 @@ class CompressionOptions:
     def __post_init__(self) -> None:
         if self.output_dtype not in ("raw", "float"):
             raise ValueError(f"output_dtype must be 'raw' or 'float', got {self.output_dtype!r}")
-        if self.block_frames is not None and (not isinstance(self.block_frames, int) or self.block_frames < 1):
+        for name in ("dtypes", "compression_kwargs", "decompression_kwargs"):
+            if not isinstance(getattr(self, name), (Mapping, type(None))):
+                raise ValueError(f"{name} must be a dict or None, got {getattr(self, name)!r}")
+        if self.block_frames is not None and not _is_count(self.block_frames):
             raise ValueError(f"block_frames must be a positive number of frames or None, got {self.block_frames!r}")
         unknown = set(self.dtypes or ()) - {"elem_type", "runs_type"}
         if unknown:
@@ -51,7 +54,11 @@ class CompressionOptions:
                 leaf.shape, dtype, n_cells, n_streams, n_columns,
                 codec=self._codec(leaf, dtype), frame_stack=self._frame_stack(leaf), block_frames=self.block_frames,
             )  # fmt: skip
-            plans[leaf.key].layouts()  # a frame_stack that does not fit is refused here
+            try:
+                plans[leaf.key].layouts()
+            except ValueError as error:
+                hint = "" if leaf.key == PLAIN else f" (key {leaf.key!r}; frame_stack may be a dict of numbers by key)"
+                raise ValueError(f"{error}{hint}") from None
         return plans
 
     def _stored_dtype(self, leaf: Leaf, *, alone: bool) -> np.dtype[Any]:
@@ -60,7 +67,9 @@ class CompressionOptions:
         if asked is None or np.dtype(asked) == leaf.dtype:
             return leaf.dtype
         dtype: np.dtype[Any] = np.dtype(asked)
-        lossless = np.can_cast(leaf.dtype, dtype, "safe")
+        # NumPy calls int64 to float64 safe, but it keeps 53 bits only.
+        rounds = leaf.dtype.kind in "ui" and leaf.dtype.itemsize == 8 and dtype.kind == "f"
+        lossless = np.can_cast(leaf.dtype, dtype, "safe") and not rounds
         if not alone and not lossless:
             return leaf.dtype
         if not lossless:
@@ -100,9 +109,9 @@ class CompressionOptions:
         stack = self._for_leaf(self.frame_stack, leaf, "auto")
         if stack == "auto":
             return None
-        if isinstance(stack, bool) or not isinstance(stack, int) or stack < 1:
+        if not _is_count(stack):
             raise ValueError(f"frame_stack must be 'auto' or a number of frames, got {stack!r}")
-        return stack
+        return int(stack)
 
     def _check_keys(self, name: str, leaves: list[Leaf]) -> None:
         value = getattr(self, name)
@@ -114,3 +123,7 @@ class CompressionOptions:
     @staticmethod
     def _for_leaf(value: Any, leaf: Leaf, default: Any) -> Any:
         return value.get(leaf.key, default) if isinstance(value, Mapping) else value
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= 1

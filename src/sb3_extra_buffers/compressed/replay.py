@@ -1,7 +1,8 @@
 """Replay buffers: SB3's classes over columns. `obs` and `next_obs` share a store, so each frame is kept once.
 
-That gives the saving of `optimize_memory_usage` always, and with the true terminal observation; the argument is accepted
-everywhere (also where SB3 refuses it) and changes nothing.
+That gives the saving of `optimize_memory_usage` always, and with the true terminal observation; the buffers accept the
+argument everywhere (also where SB3 refuses it) and it changes nothing here. Better leave it off: SB3's algorithms, if they
+get it, cut the last episode off when `learn` is called again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ class ReplayObservations(CompressedObservations):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        kwargs.update(zip(self._positional_names(), args, strict=False))
+        names = self._positional_names()
+        if len(args) > len(names):
+            raise TypeError(f"{type(self).__name__} takes {3 + len(names)} positional arguments, got {3 + len(args)}")
+        given = dict(zip(names, args, strict=False))
+        twice = sorted(given.keys() & kwargs.keys())
+        if twice:
+            raise TypeError(f"{type(self).__name__} got several values for {', '.join(twice)}")
+        kwargs.update(given)
         # SB3's trick of one array for both is not needed here, and it would lose the terminal observation (SB3 #934).
         kwargs.pop("optimize_memory_usage", None)
         super().__init__(buffer_size, observation_space, action_space, **kwargs)
@@ -37,17 +45,16 @@ class ReplayObservations(CompressedObservations):
     @classmethod
     def _positional_names(cls) -> list[str]:
         """Names of SB3's arguments behind the action space, in SB3's order."""
-        for base in cls.__mro__:
+        for base in cls.__mro__[cls.__mro__.index(CompressedObservations) + 1 :]:
             names = list(inspect.signature(base).parameters)
             if "optimize_memory_usage" in names:
                 return names[names.index("action_space") + 1 :]
         raise TypeError(f"{cls.__name__} has no SB3 replay buffer among its bases")
 
     def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
-        """SB3's `add`. Observations of a wrong shape or range are refused before anything is changed."""
-        with self._lock:
-            written = self._write(obs, next_obs)
-            super().add(written, dict(written) if self._is_dict else written, *args, **kwargs)
+        """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
+        parent = super().add
+        self._add(lambda one, other: parent(one, other, *args, **kwargs), obs, next_obs)
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's `sample`."""

@@ -31,9 +31,9 @@ class RolloutObservations(CompressedObservations):
             self._install_columns()
 
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
-        """SB3's `add`. Observations of a wrong shape or range are refused before anything is changed."""
-        with self._lock:
-            super().add(self._write(obs), *args, **kwargs)
+        """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
+        parent = super().add
+        self._add(lambda placeholder: parent(placeholder, *args, **kwargs), obs)
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's minibatch."""

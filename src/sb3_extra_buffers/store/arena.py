@@ -85,11 +85,6 @@ class Arena:
             self._live[self._current], self._end = 0, 0
         self.live_bytes = 0
 
-    @property
-    def touched_bytes(self) -> int:
-        """Bytes that the chunks really take: all of them, but for what was not yet written to of the current one."""
-        return self.held_bytes - (CHUNK_BYTES - self._end if self._current >= 0 else 0)
-
     def sparsest_chunk(self) -> int | None:
         """A chunk worth emptying: more than half of the arena is dead, and least of this one is alive."""
         if self.held_bytes <= 2 * self.live_bytes + 4 * CHUNK_BYTES:

@@ -7,6 +7,8 @@ Above: the buffers and CompressedArray.
 from __future__ import annotations
 
 import math
+import operator
+import threading
 from collections.abc import Iterator
 from types import EllipsisType
 from typing import Any, Protocol
@@ -48,33 +50,34 @@ class Reader:
 
     def __init__(self, store: Store, n_columns: int = 1, handed_out: list[NDArray[Any]] | None = None) -> None:
         self._store, self._columns = store, tuple(range(n_columns))
-        self._active = False
-        self._key: tuple[Any, ...] = ()
+        self._batch_thread = 0  # that makes a batch; 0 for none
+        self._ahead_cells: Cells | None = None
         self._ahead: dict[int, NDArray[Any]] = {}
         self._handed_out = [] if handed_out is None else handed_out
 
     def begin(self) -> None:
-        """A batch is being made."""
-        self._active = True
+        """This thread makes a batch from now on."""
+        self._batch_thread = threading.get_ident()
 
     def end(self) -> None:
         """The batch is done."""
-        self._active, self._key = False, ()
+        self._batch_thread, self._ahead_cells = 0, None
         self._ahead.clear()
         self._handed_out.clear()
 
-    def read(self, column: int, cells: Cells, key: tuple[Any, ...] = ()) -> NDArray[Any]:
-        """The cells of a column; ``key`` are the index arrays that named them, if both columns have the same index."""
-        if not self._active:
+    def read(self, column: int, cells: Cells, *, other_columns: bool = False) -> NDArray[Any]:
+        """The cells of a column.
+
+        :param other_columns: whether the same cells of the other columns will probably be wanted next
+        """
+        if self._batch_thread != threading.get_ident():
             return self._store.read(column, cells)
-        if not key or len(self._columns) == 1:
+        if not other_columns or len(self._columns) == 1:
             values = self._store.read(column, cells)
         else:
-            if column not in self._ahead or any(new is not old for new, old in zip(key, self._key, strict=True)):
-                self._key, self._ahead = (
-                    key,
-                    dict(zip(self._columns, self._store.read_columns(self._columns, cells), strict=True)),
-                )
+            if column not in self._ahead or not np.array_equal(cells, self._ahead_cells):  # type: ignore[arg-type]
+                arrays = self._store.read_columns(self._columns, cells)
+                self._ahead_cells, self._ahead = cells, dict(zip(self._columns, arrays, strict=True))
             values = self._ahead.pop(column)
         self._handed_out.append(values)
         return values
@@ -185,7 +188,7 @@ class ArrayView:
             except ValueError:
                 pass  # negative or out of bounds: below, as NumPy has it
             else:
-                values = self._reader.read(self.column, cells, index[:2])
+                values = self._reader.read(self.column, cells, other_columns=True)
                 return values if values.dtype == self.dtype else values.astype(self.dtype)
         leading, rest = self._split(index)
         if leading is None:
@@ -209,8 +212,9 @@ class ArrayView:
         if leading is None or rest:
             # Part of an observation: read whole observations, change them, and write them back.
             cells = self._cells if leading is None else np.asarray(self._cells[leading])
-            whole = self._read(cells)
-            whole[index if leading is None else (*(slice(None),) * cells.ndim, *rest)] = value
+            whole = np.asarray(self._read(cells))
+            part = cast(np.asarray(value), self.dtype, saturate=False)
+            whole[index if leading is None else (*(slice(None),) * cells.ndim, *rest)] = part
         else:
             cells = np.asarray(self._cells[leading])
             given = np.asarray(value)
@@ -230,32 +234,26 @@ class ArrayView:
 
     def _split(self, index: Any) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
         """An index as (part for the leading axes, part for the axes of an observation); None where it does not fall apart."""
-        items = index if type(index) is tuple else (index,)
-        used = sum(_axes_of(item) for item in items)
+        items = [_as_item(item) for item in (index if type(index) is tuple else (index,))]
+        if any(item is None or isinstance(item, bool) for item in items) or sum(item is Ellipsis for item in items) > 1:
+            return None, ()
         if any(item is Ellipsis for item in items):
             at = next(i for i, item in enumerate(items) if item is Ellipsis)
-            items = (*items[:at], *(slice(None),) * (self.ndim - used), *items[at + 1 :])
+            items[at : at + 1] = [slice(None)] * (self.ndim - sum(map(_axes_of, items)))
         leading: list[Any] = []
-        rest = list(items)
         axes = 0
-        while rest and axes < len(self._shape):
-            if rest[0] is None:
-                return None, ()
-            axes += _axes_of(rest[0])
-            leading.append(rest.pop(0))
-        # Index arrays on both sides are paired by NumPy, and so is an integer with an array: no two steps could do that.
-        if axes > len(self._shape) or any(item is None for item in rest):
+        while items and axes < len(self._shape):
+            axes += _axes_of(items[0])
+            leading.append(items.pop(0))
+        # Index arrays are paired by NumPy, an integer beside an array counts as one, and where they are separated by slices
+        # the paired axis comes first. Two steps do the same only if arrays stand among the leading items, and alone there.
+        has_array = any(isinstance(item, np.ndarray) for item in leading)
+        has_slice = any(isinstance(item, slice) for item in leading)
+        only_slices = all(isinstance(item, slice) for item in items)
+        paired = any(isinstance(item, np.ndarray) for item in items) or (has_array and has_slice and not only_slices)
+        if axes > len(self._shape) or paired:
             return None, ()
-        if any(_is_array(item) for item in rest) and any(not isinstance(item, slice) for item in leading):
-            return None, ()
-        # An array behind a slice and an integer farther behind: NumPy puts the paired axis first, two steps would not.
-        if (
-            isinstance(leading[0], slice)
-            and any(map(_is_array, leading))
-            and any(not isinstance(item, slice) for item in rest)
-        ):
-            return None, ()
-        return tuple(leading), tuple(rest)
+        return tuple(leading), tuple(items)
 
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any], *, saturate: bool) -> NDArray[Any]:
@@ -271,6 +269,7 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], *, saturate: bool) -> NDArr
             raise ObservationError(
                 f"Got {values.dtype} observations between {values.min()} and {values.max()}, "
                 f"which {dtype} cannot hold. Give the observation space the dtype of the observations"
+                " (VecNormalize makes floats: give it an env with a float space, or norm_obs=False)"
             )
         return stored
     return values.astype(dtype)
@@ -298,18 +297,25 @@ def _both(dtype: np.dtype[Any], limits: Any) -> tuple[Any, Any]:
     return max(number(own.min), number(limits.min)), min(number(own.max), number(limits.max))
 
 
-def _is_array(item: Any) -> bool:
-    return isinstance(item, (np.ndarray, list)) and np.ndim(item) > 0
+def _as_item(item: Any) -> Any:
+    """An item of an index in one of a few forms: None, bool, Ellipsis, slice, int, array."""
+    if isinstance(item, np.bool_):
+        return bool(item)
+    if item is None or isinstance(item, (bool, slice, EllipsisType)):
+        return item
+    array = np.asarray(item)
+    if array.size == 0 and not isinstance(item, np.ndarray):
+        array = array.astype(np.intp)  # an empty list is a list of indices
+    if array.ndim == 0 and array.dtype != bool:
+        return operator.index(item)
+    return array
 
 
 def _axes_of(item: Any) -> int:
     """How many axes one item of an index uses up."""
-    if item is None or isinstance(item, EllipsisType):
+    if isinstance(item, EllipsisType):
         return 0
-    if isinstance(item, (bool, np.bool_)):
-        return 0
-    array = np.asarray(item) if isinstance(item, (list, np.ndarray)) else None
-    return array.ndim if array is not None and array.dtype == bool else 1
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
 
 
 def _is_pair_of_arrays(index: tuple[Any, ...]) -> bool:

@@ -48,21 +48,28 @@ class StorePlan:
         codec = self.codec or make_codec(auto_codec(layout.frame_shape, layout.dtype))
         return FrameStore(
             layout, self.n_cells, codec, n_streams=self.n_streams, n_columns=self.n_columns,
-            block_frames=self.block_frames or default_block_frames(layout),
+            block_frames=self.block_frames or default_block_frames(layout, self.n_cells // self.n_streams),
         )  # fmt: skip
 
     def layouts(self) -> list[FrameLayout]:
         """Layouts that come into question; just one where there is nothing to find out."""
-        if self.frame_stack is not None:
-            return [layout_for_stack(self.shape, self.dtype, self.frame_stack)]
-        return [*possible_stacks(self.shape, self.dtype), FrameLayout(self.shape, self.dtype)]
+        if self.frame_stack is None:
+            stacks = possible_stacks(self.shape, self.dtype)
+            fitting = [layout for layout in stacks if self.block_frames is None or layout.stack <= self.block_frames]
+            return [*fitting, FrameLayout(self.shape, self.dtype)]
+        layout = layout_for_stack(self.shape, self.dtype, self.frame_stack)
+        if self.block_frames is not None and self.block_frames < layout.stack:
+            raise ValueError(f"block_frames must be at least the frame_stack of {layout.stack}, got {self.block_frames}")
+        return [layout]
 
 
-def default_block_frames(layout: FrameLayout) -> int:
-    """Frames in a block: 16, more where frames are tiny, fewer where they are huge; never less than a stack."""
-    if layout.frame_bytes < 1024:
-        return max(64, layout.stack)
-    return max(16 if layout.frame_bytes <= 1 << 17 else 8, layout.stack)
+def default_block_frames(layout: FrameLayout, stream_length: int) -> int:
+    """Frames in a block: 16, more where frames are tiny, fewer where they are huge or few; never less than a stack.
+
+    :param stream_length: observations that a stream keeps
+    """
+    usual = 64 if layout.frame_bytes < 1024 else 16 if layout.frame_bytes <= 1 << 17 else 8
+    return max(min(usual, stream_length), layout.stack)
 
 
 class DetectingStore:
@@ -101,6 +108,8 @@ class DetectingStore:
         if self._store is not None:
             self._store.write_columns(first, cells, observations)
             return
+        if cells.size and (cells.min() < 0 or cells.max() >= self.plan.n_cells):
+            raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.plan.n_cells} of this store")
         with self._lock:
             for column, values in enumerate(observations, first):
                 if self.layout is None:

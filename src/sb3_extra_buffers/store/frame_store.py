@@ -157,7 +157,7 @@ class FrameStore:
         with self._lock:
             raw = int(np.count_nonzero(self._heads)) * self.layout.observation_bytes
             tables = sum(getattr(self, name).nbytes for name in _TABLES)
-            stored = self._arena.touched_bytes + self._staging.nbytes + self._heads.nbytes + tables
+            stored = self._arena.live_bytes + self._staging.nbytes + self._heads.nbytes + tables
             blocks = int(np.count_nonzero(self._references[: self._n_slots]))
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
 

@@ -1,0 +1,49 @@
+"""Watch the DQN that train_gpu_replay.py saved play Pong: in a window, or as a GIF or MP4 with --video."""
+
+from __future__ import annotations
+
+import argparse
+
+from shared import GAMES
+from stable_baselines3 import DQN
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.utils import get_device
+
+from sb3_extra_buffers.recording import RecordBuffer
+from sb3_extra_buffers.training_utils.atari import make_env
+from sb3_extra_buffers.training_utils.play import play
+
+
+def watch(algorithm: type[BaseAlgorithm], description: str | None, argv: list[str] | None) -> float:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("model", help="what the training example saved")
+    parser.add_argument("--device", default="auto", help="where the model runs")
+    parser.add_argument("--total-timesteps", type=int, default=10_000, help="stop after so many steps at the latest")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--video", metavar="PATH", help="write a .gif or .mp4 instead of opening a window")
+    args = parser.parse_args(argv)
+    mode = "rgb_array" if args.video else "human"
+    env = make_env(GAMES["pong"].env_id, 1, framestack=4, seed=args.seed, render_mode=mode)
+    # The model knows its buffer's class and keywords; nothing is stored while it plays.
+    model = algorithm.load(args.model, device=get_device(args.device))
+    record = RecordBuffer(res=(210, 160), ch_num=3, size=args.total_timesteps, compression_method="auto")
+    score = 0.0
+    for t, step in enumerate(play(env, model)):
+        score += float(step.reward[0])
+        if args.video:
+            record.add(env.render(), step.reward[0], step.action[0])
+        if "episode" in step.infos[0] or t + 1 == args.total_timesteps:
+            break
+    env.close()
+    if args.video:
+        record.save_video(args.video, fps=15)
+    print(f"Score, clipped to -1..1 per step: {score:g} in {t + 1} steps")
+    return score
+
+
+def main(argv: list[str] | None = None) -> float:
+    return watch(DQN, __doc__, argv)
+
+
+if __name__ == "__main__":
+    main()

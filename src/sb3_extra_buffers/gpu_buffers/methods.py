@@ -1,0 +1,76 @@
+"""How a GPU buffer may keep frames, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from sb3_extra_buffers._optional import installed
+from sb3_extra_buffers.codecs import make_codec
+from sb3_extra_buffers.codecs.base import check_level
+from sb3_extra_buffers.codecs.registry import SHORTHAND
+from sb3_extra_buffers.codecs.zstd import Zstd
+from sb3_extra_buffers.errors import CodecError
+from sb3_extra_buffers.store.device import MakeMemory
+from sb3_extra_buffers.store.device_coded import DeviceRle, HeapMemory, HostCodec
+from sb3_extra_buffers.store.device_heap import SharedRawHeap
+from sb3_extra_buffers.store.device_memory import DenseMemory
+from sb3_extra_buffers.store.device_tiles import TileMemory
+
+
+def has_zstd() -> bool:
+    """Whether `zstd` is installed."""
+    return installed("zstandard")
+
+
+#: Name -> what keeps or encodes the frames, for every method that is installed.
+COMPRESSION_METHOD_MAP: dict[str, type[Any]] = {
+    "tiles": TileMemory,
+    "none": DenseMemory,
+    "rle": DeviceRle,
+    **({"zstd": HostCodec} if has_zstd() else {}),
+}
+
+_FAMILIES = ("tiles", "none", "rle", "zstd")
+#: Methods that keep their payloads in the shared heap.
+HEAP_METHODS = ("rle", "zstd")
+
+
+def split_method(method: str) -> tuple[str, int | None]:
+    """Family and level of a method, e.g. ``"zstd9"`` -> ``("zstd", 9)``; an error says what there is.
+
+    :param method: ``"tiles"``, ``"none"``, ``"rle"``, ``"zstd"``, ``"zstd<level>"``; ``"auto"`` is ``"tiles"``
+    """
+    if method == "auto":
+        return "tiles", None
+    match = SHORTHAND.match(method) if isinstance(method, str) else None
+    name, level = (match[1].removesuffix("/"), int(match[2])) if match else (method, None)
+    if name not in _FAMILIES:
+        close = difflib.get_close_matches(str(name), _FAMILIES, n=1)
+        suggestion = f" Did you mean {close[0]!r}?" if close else ""
+        raise CodecError(f"No GPU method named {method!r}.{suggestion} Installed: {', '.join(COMPRESSION_METHOD_MAP)}.")
+    if level is not None:
+        if name != "zstd":
+            raise CodecError(f"GPU method {name!r} has no levels, got {method!r}. Write {name!r}")
+        lowest, highest = Zstd.levels or (1, 22)
+        check_level(name, level, lowest if level else 1, highest)  # 0 is no level: zstd reads it as "the default"
+    return name, level
+
+
+def memory_maker(method: str, options: Mapping[str, Any], heap: SharedRawHeap) -> MakeMemory:
+    """What makes the memory of a leaf.
+
+    :param method: see `split_method`
+    :param options: the user's ``compression_kwargs``
+    :param heap: for `rle` and `zstd`
+    """
+    family, _ = split_method(method)
+    if family == "zstd":
+        return partial(HeapMemory, heap=heap, codec=HostCodec(make_codec(method, options)))
+    if options:
+        raise CodecError(f"GPU method {method!r} has no options, got compression_kwargs={dict(options)}")
+    if family == "rle":
+        return partial(HeapMemory, heap=heap, codec=DeviceRle())
+    return TileMemory if family == "tiles" else DenseMemory

@@ -1,0 +1,175 @@
+"""Device memory: where the frames of a device store live, by slot. Below: torch. Above: device.
+
+A slot names one frame. `FrameMemory` says what a store needs of a memory; `DenseMemory` (here) keeps frames as they are,
+device_tiles and device_heap keep them smaller. Slot 0 is the frame of zeros: it is there from the beginning and stays.
+
+All of it is plain uint8, int32 and int64 tensors with `index_select` and `index_copy_`: those exist for CPU, CUDA and MPS.
+An untyped storage cannot be indexed by a tensor, and would have to be wrapped into a tensor for every operation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.errors import HeapFullError
+
+Slots = NDArray[np.int64]
+OnFull = Literal["grow", "evict", "raise"]
+
+#: A memory that is full grows by this part of its size.
+GROWTH = 16
+
+
+@dataclass
+class Room:
+    """How many bytes the memories of one buffer may take together.
+
+    :param limit: bytes
+    :param is_hard: whether memories must stay below it; else it is only a size to begin with
+    """
+
+    limit: int
+    is_hard: bool = False
+    _members: list[FrameMemory] = field(default_factory=list, repr=False)
+
+    def join(self, member: FrameMemory) -> None:
+        """Count this memory from now on."""
+        self._members.append(member)
+
+    def leave(self, member: FrameMemory) -> None:
+        """Count this memory no more."""
+        self._members = [other for other in self._members if other is not member]
+
+    @property
+    def taken(self) -> int:
+        """Bytes that all memories take. Those that share a heap count it once."""
+        return sum({key: nbytes for member in self._members for key, nbytes in member.parts().items()}.values())
+
+    def grow_by(self, wanted: int, needed: int, unit: int, *, strict: bool) -> int:
+        """Units that a memory may grow by: those it wants, or what is left as long as it needs no more.
+
+        :param strict: keep to a hard limit; raises HeapFullError
+        """
+        wanted = max(wanted, needed)
+        if not (self.is_hard and strict):
+            return wanted
+        left = (self.limit - self.taken) // unit
+        if left < needed:
+            total = self.taken + needed * unit
+            raise HeapFullError(f"Frames need {total} bytes, {self.limit} are allowed", total)
+        return min(wanted, left)
+
+
+class FrameMemory(ABC):
+    """Frames by slot, on a device.
+
+    :param frame_bytes: bytes of a frame
+    :param n_expected: frames that a full buffer is expected to hold
+    :param n_streams: streams that they come from, mostly in turn
+    :param device: where they live
+    :param room: how many bytes they may take
+    """
+
+    #: Frames that are worth to be put at once; 0 where it makes no difference.
+    batch_frames = 0
+
+    def __init__(self, frame_bytes: int, n_expected: int, n_streams: int, device: th.device, room: Room) -> None:
+        self.frame_bytes, self.n_expected, self.n_streams = frame_bytes, n_expected, n_streams
+        self.device, self.room = device, room
+        room.join(self)
+
+    @abstractmethod
+    def put(self, slots: Slots, frames: th.Tensor, *, strict: bool = False) -> None:
+        """Keep ``frames`` (uint8 ``(n, frame_bytes)``, on the device) in these slots.
+
+        :param strict: rather raise HeapFullError, with nothing changed, than go beyond a hard limit
+        """
+
+    @abstractmethod
+    def gather(self, slots: Slots) -> th.Tensor:
+        """The frames in these slots, as a new uint8 tensor ``(n, frame_bytes)``."""
+
+    @abstractmethod
+    def free(self, slots: Slots) -> None:
+        """Nobody needs these slots any more."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget all frames but slot 0."""
+
+    @abstractmethod
+    def parts(self) -> dict[int, int]:
+        """Bytes that are held on the device, by an identity of what holds them."""
+
+    def compact(self) -> None:  # noqa: B027  (most memories have nothing to pack)
+        """Pack what is alive."""
+
+    def is_worth_it(self) -> bool:
+        """Whether the frames are smaller here than dense ones."""
+        return True
+
+    def index(self, slots: NDArray[np.integer]) -> th.Tensor:
+        """Slots, or other indices, as a tensor on the device."""
+        return th.from_numpy(np.ascontiguousarray(slots)).to(self.device)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of tables that are held on the host."""
+        return 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held on the device."""
+        return sum(self.parts().values())
+
+
+def grown(tensor: th.Tensor, n_rows: int) -> th.Tensor:
+    """A copy with more rows; what stands in them is undefined but valid as an index."""
+    larger = th.zeros((n_rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+    larger[: len(tensor)] = tensor
+    return larger
+
+
+class DenseMemory(FrameMemory):
+    """`none`: each frame as it is, a row of one tensor. Rows for a full buffer are taken at the first frame."""
+
+    def __init__(self, frame_bytes: int, n_expected: int, n_streams: int, device: th.device, room: Room) -> None:
+        super().__init__(frame_bytes, n_expected, n_streams, device, room)
+        self._rows = th.zeros((1, frame_bytes), dtype=th.uint8, device=device)
+        self._used = 1  # rows from here on were never touched
+
+    def put(self, slots: Slots, frames: th.Tensor, *, strict: bool = False) -> None:
+        if len(slots):
+            self.reserve(int(slots.max()) + 1, strict=strict)
+            self._rows.index_copy_(0, self.index(slots), frames)
+
+    def reserve(self, n_slots: int, *, strict: bool) -> None:
+        """Have rows for this many slots, or raise HeapFullError."""
+        if n_slots > self._used:
+            self.room.grow_by(0, n_slots - self._used, self.frame_bytes, strict=strict)
+        if n_slots > len(self._rows):
+            n_rows = max(n_slots + n_slots // GROWTH, self.n_expected)
+            if self.room.is_hard and strict:
+                n_rows = max(min(n_rows, self.room.limit // self.frame_bytes), n_slots)
+            rows = th.empty((n_rows, self.frame_bytes), dtype=th.uint8, device=self.device)  # untouched pages cost nothing
+            rows[: self._used] = self._rows[: self._used]
+            self._rows = rows
+        self._used = max(self._used, n_slots)
+
+    def gather(self, slots: Slots) -> th.Tensor:
+        return self._rows.index_select(0, self.index(slots))
+
+    def free(self, slots: Slots) -> None:
+        pass  # the store gives the slot, and with it the row, to another frame
+
+    def clear(self) -> None:
+        pass
+
+    def parts(self) -> dict[int, int]:
+        return {id(self): self._used * self.frame_bytes}

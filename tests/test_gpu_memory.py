@@ -1,0 +1,396 @@
+"""What keeps frames on a device: exact, small, packed, and within its limits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stable_baselines3.common.buffers import ReplayBuffer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from sb3_extra_buffers.gpu_buffers import COMPRESSION_METHOD_MAP, GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
+from sb3_extra_buffers.gpu_buffers.methods import memory_maker
+from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError, RawBuffer, Room, SharedRawHeap
+from sb3_extra_buffers.store.device_coded import DeviceRle
+from sb3_extra_buffers.store.device_memory import DenseMemory, FrameMemory
+from sb3_extra_buffers.store.device_tiles import Level, TileMemory, plan_tree
+from tests.oracle import add_to_replay
+from tests.transitions import Step, play
+
+METHODS = list(COMPRESSION_METHOD_MAP)
+ACTIONS = spaces.Discrete(4)
+SPACE = spaces.Box(0, 255, (4, 28, 28), np.uint8)
+CPU = th.device("cpu")
+
+
+def make_memory(method: str, frame_bytes: int, n_frames: int = 100, limit: int | None = None) -> FrameMemory:
+    room = Room(10_000 if limit is None else limit, is_hard=limit is not None)
+    return memory_maker(method, {}, SharedRawHeap(room.limit, CPU, room))(frame_bytes, n_frames, 2, CPU, room)
+
+
+def pictures(n: int, frame_bytes: int, seed: int = 0) -> th.Tensor:
+    """Frames that change a little from one to the next."""
+    rng = np.random.default_rng(seed)
+    frame = np.repeat(rng.integers(0, 4, frame_bytes // 16 + 1), 16)[:frame_bytes].astype(np.uint8)
+    frames = []
+    for _ in range(n):
+        frame = frame.copy()
+        frame[rng.integers(0, frame_bytes, 3)] = rng.integers(0, 256, 3)
+        frames.append(frame)
+    return th.from_numpy(np.stack(frames))
+
+
+def store_of(buffer: Any, key: str = "observation") -> Any:
+    return buffer._leaves[key].store.device_store
+
+
+# ---- every memory
+
+
+@pytest.mark.parametrize("frame_bytes", [1, 7, 28, 255, 784, 1000, 4099, 7056])
+@pytest.mark.parametrize("method", METHODS)
+def test_frames_come_back_as_they_were(method: str, frame_bytes: int) -> None:
+    memory = make_memory(method, frame_bytes)
+    kept: dict[int, th.Tensor] = {0: th.zeros(frame_bytes, dtype=th.uint8)}
+    rng = np.random.default_rng(1)
+    for round_ in range(12):
+        slots = rng.permutation(np.arange(1, 60))[:20]
+        if round_ % 3 == 2:
+            frames = th.from_numpy(rng.integers(0, 256, (20, frame_bytes), dtype=np.uint8))
+        else:
+            frames = pictures(20, frame_bytes, round_)
+        memory.free(slots[slots < 30])
+        memory.put(slots, frames)
+        kept.update(zip(slots.tolist(), frames, strict=True))
+        if round_ % 4 == 3:
+            gone = rng.permutation(np.arange(1, 60))[:15]
+            memory.free(gone)
+            for slot in gone.tolist():
+                kept.pop(slot, None)
+            memory.compact()
+        slots = rng.permutation(np.array(list(kept)))
+        assert th.equal(memory.gather(slots), th.stack([kept[slot] for slot in slots.tolist()]))
+    memory.clear()
+    assert not memory.gather(np.zeros(3, np.int64)).any()
+    memory.put(np.arange(1, 21), frames)
+    assert th.equal(memory.gather(np.arange(1, 21)), frames)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_memory_that_is_full_says_so_and_keeps_what_it_has(method: str) -> None:
+    memory = make_memory(method, 784, limit=40_000)
+    noise = th.from_numpy(np.random.default_rng(0).integers(0, 256, (200, 784), dtype=np.uint8))
+    n = 0
+
+    def fill() -> None:
+        nonlocal n
+        for n in range(0, 200, 8):
+            memory.put(np.arange(n + 1, n + 9), noise[n : n + 8], strict=True)
+
+    with pytest.raises(HeapFullError) as caught:
+        fill()
+    assert 16 <= n <= 48
+    assert caught.value.needed_bytes > 40_000
+    assert memory.nbytes <= 41_000
+    assert th.equal(memory.gather(np.arange(1, n + 1)), noise[:n])
+    memory.free(np.arange(1, 17))
+    memory.put(np.arange(1, 9), noise[100:108], strict=True)
+    assert th.equal(memory.gather(np.arange(1, 9)), noise[100:108])
+    assert th.equal(memory.gather(np.arange(17, n + 1)), noise[16:n])
+    memory.put(np.arange(300, 308), noise[108:116])  # not strict: it grows
+    assert th.equal(memory.gather(np.arange(300, 308)), noise[108:116])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_frames_that_are_overwritten_while_they_wait_are_never_stored(method: str) -> None:
+    ours = GpuReplayBuffer(6, SPACE, ACTIONS, "cpu", 2, compression_method=method, frame_stack=4)
+    theirs = ReplayBuffer(6, SPACE, ACTIONS, "cpu", 2)
+    for t, step in enumerate(play(SPACE, ACTIONS, 2, 200)):
+        add_to_replay([ours, theirs], step)
+        if t % 7 == 0:
+            store = store_of(ours)
+            store.flush()
+            n_frames = store.memory_usage().blocks - 1  # without the frame of zeros
+            assert n_frames <= 2 * (3 + 1) * 4
+            if method == "tiles":
+                assert store.memory._n_live == n_frames
+            elif method != "none":
+                assert np.count_nonzero(store.memory.payloads.start_idx >= 0) == n_frames + 1
+        assert np.array_equal(np.asarray(ours.observations), theirs.observations)
+        assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations)
+
+
+# ---- decoding: a fixed number of calls, without a wait for the device
+
+
+class Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("method", ["none", "tiles", "rle"])
+def test_sampling_takes_as_many_torch_calls_for_any_batch(method: str) -> None:
+    buffer = GpuReplayBuffer(80, SPACE, ACTIONS, "cpu", 2, compression_method=method)
+    for step in play(SPACE, ACTIONS, 2, 60):
+        add_to_replay([buffer], step)
+    store_of(buffer).flush()
+    counts = []
+    for batch_size in (2, 64, 300):
+        with Calls() as calls:
+            buffer.sample(batch_size)
+        counts.append(len(calls.names))
+        assert not any("_local_scalar_dense" in name or "nonzero" in name for name in calls.names)
+    assert counts[0] == counts[1] == counts[2]
+    assert counts[0] < 60
+
+
+@pytest.mark.parametrize("kind", [DenseMemory, TileMemory])
+def test_decoding_never_waits_for_the_device(kind: type[FrameMemory]) -> None:
+    """On `meta` there is nothing to wait for: a transfer to the host, or a shape that depends on data, is an error."""
+    memory = kind(784, 100, 2, th.device("meta"), Room(0))
+    frames = memory.gather(np.zeros(33, np.int64))
+    assert frames.shape == (33, 784)
+    assert frames.dtype == th.uint8
+    assert frames.device.type == "meta"
+
+
+# ---- tiles
+
+
+def test_the_tree_holds_the_frame() -> None:
+    for frame_bytes in (*range(1, 2000), 7056, 21168, 57600, 100_003):
+        words, piece, branches = plan_tree(frame_bytes)
+        below = piece * int(np.prod(branches, dtype=np.int64))
+        assert words * 4 >= frame_bytes
+        assert words % below == 0
+        assert words // below <= 8
+        assert words * 4 <= max(1.3 * frame_bytes, frame_bytes + 4 * below)
+
+
+def test_frames_of_atari_need_no_padding() -> None:
+    assert plan_tree(7056) == (1764, 7, [6, 6])
+
+
+def test_what_repeats_is_stored_once() -> None:
+    memory = TileMemory(7056, 1000, 2, CPU, Room(0))
+    frames = pictures(8, 7056).repeat(8, 1)
+    memory.put(np.arange(1, 65), frames)
+    rows = sum(level.n_used for level in memory.levels)
+    assert rows <= 300  # of 64 * 301
+    memory.put(np.arange(65, 129), frames)
+    assert sum(level.n_used for level in memory.levels) <= 1.1 * rows  # the table may forget
+
+
+def test_rows_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Level, "_hashes", lambda self, rows: th.full((len(rows),), 7))
+    memory = TileMemory(784, 64, 2, CPU, Room(0))
+    frames = pictures(60, 784)
+    for start in range(0, 60, 20):
+        memory.put(np.arange(start + 1, start + 21), frames[start : start + 20])
+    assert th.equal(memory.gather(np.arange(1, 61)), frames)
+
+
+def test_rows_that_nobody_needs_are_used_again() -> None:
+    memory = TileMemory(784, 64, 2, CPU, Room(0))
+    slots, sizes = np.arange(1, 33), []
+    for seed in range(12):
+        memory.put(slots, pictures(32, 784, seed))
+        memory.free(slots)
+        sizes.append(memory.nbytes)
+    assert sizes[-1] <= 1.3 * sizes[2]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_noise_takes_no_more_than_a_fifth_above_dense_frames(method: str) -> None:
+    space = spaces.Box(0, 255, (4, 40, 40), np.uint8)
+    rng = np.random.default_rng(0)
+    ours, theirs = (
+        GpuReplayBuffer(600, space, ACTIONS, "cpu", 2, compression_method=method, frame_stack=4, heap_bytes=1),
+        ReplayBuffer(600, space, ACTIONS, "cpu", 2),
+    )
+    stack = rng.integers(0, 256, (2, 4, 40, 40), dtype=np.uint8)
+    for t in range(700):
+        after = np.concatenate((stack[:, 1:], rng.integers(0, 256, (2, 1, 40, 40), dtype=np.uint8)), 1)
+        step = Step(stack, after, np.zeros((2, 1)), np.zeros(2), np.zeros(2, bool), [{}, {}])
+        add_to_replay([ours, theirs], step)
+        stack = after
+        if t >= 60 and t % 20 == 0:
+            dense = 1600 * (2 * min(t, 300) + 8)
+            assert store_of(ours).memory.nbytes <= 1.2 * dense
+    assert np.array_equal(np.asarray(ours.observations), theirs.observations)
+    assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations)
+
+
+# ---- rle
+
+
+@pytest.mark.parametrize("frame_bytes", [8, 64, 511, 512, 513, 7056])
+def test_rle_payloads_are_no_longer_than_the_frames(frame_bytes: int) -> None:
+    noise = th.from_numpy(np.random.default_rng(0).integers(0, 256, (5, frame_bytes), dtype=np.uint8))
+    frames = th.cat((noise, pictures(5, frame_bytes), th.zeros((2, frame_bytes), dtype=th.uint8)))
+    _, lengths = DeviceRle().encode(frames)
+    assert (lengths <= -(-frame_bytes // 8) * 8).all()
+    if frame_bytes == 7056:
+        assert (lengths[-2:] == 112 + 8).all()  # the map, and one word
+
+
+# ---- the heap
+
+
+def assert_live_cells_do_not_overlap(heap: SharedRawHeap, buffers: list[RawBuffer]) -> None:
+    spans = sorted(
+        (int(start), int(start) + int(length))
+        for buffer in buffers
+        for start, length in zip(buffer.start_idx, buffer.lengths, strict=True)
+        if start >= 0
+    )
+    for (_, end), (start, _) in pairwise(spans):
+        assert end <= start
+    assert not spans or spans[-1][1] <= heap.data_end <= heap.capacity
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_live_cells_never_overlap_and_keep_their_bytes(data: st.DataObject) -> None:
+    heap = SharedRawHeap(64)
+    buffers = [RawBuffer(2, heap), RawBuffer(9, heap)]
+    kept: dict[tuple[int, int], bytes] = {}
+    for _ in range(data.draw(st.integers(1, 25))):
+        which = data.draw(st.integers(0, 1))
+        cells = data.draw(st.lists(st.integers(0, 12), min_size=1, max_size=4, unique=True))
+        kind = data.draw(st.sampled_from(["write", "write", "free", "compact"]))
+        if kind == "compact":
+            heap.compact()
+            total = sum(-(-int(buffer.lengths.sum()) // 8) * 8 for buffer in buffers)
+            assert heap.data_end <= total + 8 * len(kept)
+        elif kind == "free":
+            buffers[which].free(np.array(cells))
+            for cell in cells:
+                kept.pop((which, cell), None)
+        else:
+            payloads = [data.draw(st.binary(min_size=1, max_size=70)) for _ in cells]
+            padded = b"".join(payload.ljust(-(-len(payload) // 8) * 8, b"\0") for payload in payloads)
+            lengths = np.array([len(payload) for payload in payloads])
+            buffers[which].write(np.array(cells), th.frombuffer(bytearray(padded), dtype=th.int64), lengths)
+            kept.update({(which, cell): payload for cell, payload in zip(cells, payloads, strict=True)})
+        assert_live_cells_do_not_overlap(heap, buffers)
+        assert heap.live_bytes == sum(-(-len(payload) // 8) * 8 for payload in kept.values())
+        for (owner, cell), payload in kept.items():
+            words, _ = buffers[owner].read(np.array([cell]))
+            assert words.numpy().tobytes()[: len(payload)] == payload
+
+
+def test_compact_packs_what_is_alive() -> None:
+    heap = SharedRawHeap(1 << 16)
+    buffer = RawBuffer(100, heap)
+    buffer.write(np.arange(100), th.arange(400), np.full(100, 32))
+    buffer.free(np.arange(0, 100, 2))
+    assert heap.data_end == 3200
+    buffer.compact()
+    assert heap.data_end == int(buffer.lengths.sum()) == 1600
+    words, starts = buffer.read(np.arange(1, 100, 2))
+    assert words.view(50, 4)[:, 0].tolist() == list(range(4, 400, 8))
+    assert starts.tolist() == list(range(0, 1600, 32))
+
+
+@pytest.mark.parametrize("method", ["rle", "zstd"])
+def test_replay_compacts_when_the_cursor_wraps(method: str) -> None:
+    buffer = GpuReplayBuffer(60, SPACE, ACTIONS, "cpu", 2, compression_method=method, frame_stack=4)
+    for t, step in enumerate(play(SPACE, ACTIONS, 2, 120), 1):
+        add_to_replay([buffer], step)
+        if t > 30 and t % 30 == 0:
+            memory = store_of(buffer).memory
+            assert memory.heap.data_end <= int(memory.payloads.lengths.sum()) + 8 * len(memory.payloads.lengths)
+
+
+# ---- a heap that is too small
+
+
+STEPS = 120
+
+
+def too_small(method: str) -> int:
+    buffer = GpuReplayBuffer(2 * STEPS, SPACE, ACTIONS, "cpu", 2, compression_method=method, frame_stack=4)
+    for step in play(SPACE, ACTIONS, 2, STEPS):
+        add_to_replay([buffer], step)
+    store_of(buffer).flush()
+    memory = store_of(buffer).memory
+    return int(0.8 * (memory.heap.data_end if hasattr(memory, "heap") else memory.nbytes))
+
+
+def assert_same_where_both_are(ours: Any, theirs: Any) -> None:
+    first = theirs.pos if theirs.full else 0
+    slots = (first + theirs.size() - ours.size() + np.arange(ours.size())) % theirs.buffer_size
+    for name in ("observations", "next_observations"):
+        assert np.array_equal(np.asarray(getattr(ours, name))[slots], getattr(theirs, name)[slots])
+
+
+@pytest.mark.parametrize("on_full", ["grow", "evict"])
+@pytest.mark.parametrize("method", METHODS)
+def test_ten_laps_with_a_heap_that_is_too_small(method: str, on_full: Any) -> None:
+    options: dict[str, Any] = {"compression_method": method, "frame_stack": 4, "heap_bytes": too_small(method)}
+    ours = GpuReplayBuffer(2 * STEPS, SPACE, ACTIONS, "cpu", 2, on_full=on_full, **options)
+    theirs = ReplayBuffer(2 * STEPS, SPACE, ACTIONS, "cpu", 2)
+    sizes = []
+    for t, step in enumerate(play(SPACE, ACTIONS, 2, 10 * STEPS)):
+        add_to_replay([ours, theirs], step._replace(reward=np.full(2, t, np.float32)))
+        sizes.append(ours.size())
+        if t % 29 == 0:
+            assert_same_where_both_are(ours, theirs)
+            rewards = ours.sample(50).rewards
+            assert rewards.min() > t - ours.size()  # never one that is gone
+    if on_full == "grow":
+        assert sizes[-1] == STEPS
+    else:
+        assert min(sizes[STEPS:]) < STEPS
+        assert min(sizes[STEPS:]) > STEPS // 4
+        assert store_of(ours).room.taken <= 1.05 * store_of(ours).room.limit + 1000
+    ours.reset()
+    assert ours.size() == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_raise_says_how_much_to_ask_for_and_leaves_the_buffer_readable(method: str) -> None:
+    options: dict[str, Any] = {"compression_method": method, "frame_stack": 4, "on_full": "raise"}
+    ours = GpuReplayBuffer(2 * STEPS, SPACE, ACTIONS, "cpu", 2, heap_bytes=too_small(method), **options)
+    theirs = ReplayBuffer(2 * STEPS, SPACE, ACTIONS, "cpu", 2)
+    steps = list(play(SPACE, ACTIONS, 2, 10 * STEPS))
+
+    def fill() -> None:
+        for step in steps:
+            add_to_replay([ours, theirs], step)
+
+    with pytest.raises(HeapFullError, match="heap_bytes=") as caught:
+        fill()
+    assert 0 < ours.size() == theirs.size() < STEPS
+    assert_same_where_both_are(ours, theirs)
+    ours.sample(10)
+    enough = GpuReplayBuffer(2 * STEPS, SPACE, ACTIONS, "cpu", 2, heap_bytes=2 * caught.value.needed_bytes, **options)
+    for step in steps:
+        add_to_replay([enough], step)
+
+
+def test_evicting_takes_whole_transitions_of_a_dict() -> None:
+    space = spaces.Dict({"a": SPACE, "b": spaces.Box(-1, 1, (5,), np.float32)})
+    ours = GpuDictReplayBuffer(120, space, ACTIONS, "cpu", 2, compression_method="rle", heap_bytes=25_000, on_full="evict")
+    for t, step in enumerate(play(space, ACTIONS, 2, 300)):
+        add_to_replay([ours], step)
+        if t > 60:
+            assert ours.sample(30).observations["b"].abs().sum(1).min() > 0  # no evicted one, which would be zeros
+    assert ours.size() < 60
+
+
+def test_a_rollout_cannot_evict() -> None:
+    with pytest.raises(ValueError, match="needs all of its steps"):
+        GpuRolloutBuffer(20, SPACE, ACTIONS, "cpu", on_full="evict")
