@@ -11,6 +11,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.codecs import available_codecs
 from sb3_extra_buffers.compressed import CompressedHerReplayBuffer
 from tests.oracle import assert_same_samples
 
@@ -57,15 +58,12 @@ def test_every_strategy_equals_sb3_after_wrap_around(strategy: str, n_envs: int)
     play_both(env, pair(env, goal_selection_strategy=strategy), 160)
 
 
-@pytest.mark.parametrize("method", ["auto", "none", "gzip", "delta", "rle", "zstd"])
-def test_image_goals_equal_sb3(method: str) -> None:
-    env = goal_env(2, image_obs_space=True)
+@pytest.mark.parametrize("method", ["auto", *available_codecs()])
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("kind", ["image_obs_space", "discrete_obs_space", None])
+def test_every_goal_space_and_codec_equals_sb3(kind: str | None, n_envs: int, method: str) -> None:
+    env = goal_env(n_envs, **({} if kind is None else {kind: True}))
     play_both(env, pair(env, compression_method=method), 100)
-
-
-def test_discrete_goals_equal_sb3() -> None:
-    env = goal_env(2, discrete_obs_space=True)
-    play_both(env, pair(env), 100)
 
 
 @pytest.mark.parametrize("handle_timeouts", [True, False])

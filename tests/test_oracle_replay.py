@@ -51,7 +51,7 @@ def test_dict_replay_equals_sb3(n_envs: int, method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_envs", [1, 3])
-@pytest.mark.parametrize("name", ["stack", "float32", "discrete"])
+@pytest.mark.parametrize("name", SPACES)
 def test_n_step_replay_equals_sb3(name: str, n_envs: int, method: str) -> None:
     space = SPACES[name]
     args = (60, space, ACTIONS["discrete"], "cpu", n_envs)

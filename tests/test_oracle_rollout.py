@@ -73,23 +73,19 @@ def check(kind: str, space: spaces.Space[Any], n_envs: int, *, rollouts: int = 3
             assert_same_minibatches(*pair, batch_size, seed=epoch)
 
 
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("name", SPACES)
-def test_rollout_equals_sb3(name: str, n_envs: int) -> None:
-    check("plain", SPACES[name], n_envs)
+@pytest.mark.parametrize("kind", ["plain", "maskable", "recurrent"])
+def test_every_class_space_and_codec_equals_its_original(kind: str, name: str, n_envs: int, method: str) -> None:
+    check(kind, SPACES[name], n_envs, rollouts=2, compression_method=method)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_envs", [1, 3])
-@pytest.mark.parametrize("kind", CLASSES)
-def test_every_class_and_codec_equals_its_original(kind: str, n_envs: int, method: str) -> None:
-    check(kind, DICT_SPACE if "dict" in kind else IMAGE, n_envs, rollouts=2, compression_method=method)
-
-
-@pytest.mark.parametrize("kind", ["maskable", "recurrent"])
-@pytest.mark.parametrize("name", ["float32", "discrete", "rgb-stack"])
-def test_contrib_with_other_spaces(kind: str, name: str) -> None:
-    check(kind, SPACES[name], 3, rollouts=2)
+@pytest.mark.parametrize("kind", [kind for kind in CLASSES if "dict" in kind])
+def test_every_dict_class_and_codec_equals_its_original(kind: str, n_envs: int, method: str) -> None:
+    check(kind, DICT_SPACE, n_envs, rollouts=3, compression_method=method)
 
 
 def test_reset_gives_the_blocks_back() -> None:
