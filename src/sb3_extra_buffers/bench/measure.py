@@ -7,10 +7,8 @@ lap. Each `add` is timed alone; the step is made before its time begins.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
-import os
 import statistics
 import sys
 import time
@@ -26,6 +24,7 @@ from numpy.typing import NDArray
 
 from .buffers import Subject, fill, make_subject
 from .frames import Step, Workload, load_workload
+from .memory import resident_bytes
 
 #: Steps and samples of the small buffer that warms everything up.
 WARM_STEPS, WARM_SAMPLES = 200, 8
@@ -61,10 +60,12 @@ def measure(job: Job) -> dict[str, Any]:
     n_steps = job.transitions // (1 if job.workload == "vectors" else 4)
     workload = load_workload(job.workload, n_steps, Path(job.cache))
     warm_up(job, workload)
+    gc.collect()
     before = resident_bytes()
     subject = make_subject(job.buffer, job.transitions, workload)
     steps = workload.steps()
     first = time_adds(subject, steps, n_steps)
+    gc.collect()
     growth = resident_bytes() - before
     digest = subject.digest()
     lap, laps = (LAP // 10, 1) if job.slow else (LAP, job.laps)
@@ -127,21 +128,6 @@ def time_samples(subject: Subject, size: int, count: int) -> float | None:
         times.append(time.perf_counter() - start)
         del batch  # in training, too, a batch is gone before the next one is made
     return statistics.median(times) * 1e6
-
-
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM now (RSS), after freed memory was handed back to the system."""
-    gc.collect()
-    # Otherwise glibc keeps some of what was freed, more or less by chance: megabytes of noise.
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
 
 
 def main(text: str) -> None:

@@ -176,7 +176,8 @@ def apply_patches(data: Bytes, position: int, frame: Bytes, base: Bytes) -> int:
         elif how == FROM_BASE:
             copy_part(frame, 0, base, 0, frame.size)
             position += 2
-    # The loop that sampling spends its time in: nothing in it may touch reference counts (see memory_access.py).
+    # The loop that sampling spends its time in: nothing in it may touch reference counts (see memory_access.py), and numbers
+    # are read in place, not by a function.
     n = data.size
     size = frame.size
     reached = 0

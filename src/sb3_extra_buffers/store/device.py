@@ -23,6 +23,7 @@ from sb3_extra_buffers.store.detect import StorePlan
 from sb3_extra_buffers.store.device_memory import GROWTH, DenseMemory, FrameMemory, Room
 from sb3_extra_buffers.store.frame_store import MemoryUsage
 from sb3_extra_buffers.store.layout import FrameLayout
+from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
 #: frame bytes, frames of a full buffer, streams, device, room -> memory
 MakeMemory = Callable[[int, int, int, th.device, Room], FrameMemory]
@@ -100,7 +101,7 @@ class DeviceStore:
         """
         with self._lock:
             for column, array in enumerate(observations, first):
-                values = self.layout.to_bytes(array)
+                values = self._bytes_of(array)
                 for start in range(0, len(cells), self._most):
                     self._append(column, cells[start : start + self._most], values[start : start + self._most])
 
@@ -271,9 +272,10 @@ class DeviceStore:
         from sb3_extra_buffers.store import device_kernels
 
         self._kernels: Any = device_kernels
+        self._bytes_of = ObservationBytes(self.layout)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_kernels")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_kernels", "_bytes_of")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -24,6 +24,7 @@ from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store import saved_state
 from sb3_extra_buffers.store.arena import CHUNK_BITS, Arena
 from sb3_extra_buffers.store.layout import FrameLayout
+from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 from sb3_extra_buffers.store.threads import LARGE_BATCH_BYTES, run_in_threads, thread_count
 
 _TABLES = saved_state.TABLES
@@ -114,21 +115,6 @@ class FrameStore:
                         self._drop(slot)
                 if full >= 0:
                     self._seal(full)
-
-    def _bytes_of(self, observations: NDArray[Any]) -> Bytes:
-        """`FrameLayout.to_bytes`, with fast ways for contiguous bytes and for four frames whose pixels are interleaved."""
-        if self._plain_bytes and observations.flags.c_contiguous:
-            values = observations.reshape(len(observations), self.layout.observation_bytes)
-        elif self._four_channels and (pixels := self._channels_last(observations)).flags.c_contiguous:
-            values = np.empty((len(pixels), self.layout.observation_bytes), np.uint8)
-            self._kernels.split_four_channels(pixels.reshape(len(pixels), -1, 4).view(np.uint8), values)
-        else:
-            values = self.layout.to_bytes(observations)
-        # Kernels are compiled for arrays that can be written to; a second set for read-only ones is not worth its time.
-        return values if values.flags.writeable else values.copy()
-
-    def _channels_last(self, observations: NDArray[Any]) -> NDArray[Any]:
-        return observations.transpose(0, 2, 3, 1) if self.layout.axis == 0 else observations
 
     def clear(self) -> None:
         """Forget everything that was written."""
@@ -341,10 +327,7 @@ class FrameStore:
         from sb3_extra_buffers.store import kernels
 
         self._kernels: Any = kernels
-        layout = self.layout
-        one_channel = len(layout.shape) == 3 and layout.frame_shape[layout.axis] == 1
-        self._four_channels = kernels.COMPILED and layout.stack == 4 and layout.dtype.itemsize == 1 and one_channel
-        self._plain_bytes = layout.dtype == np.uint8 and layout.axis == 0
+        self._bytes_of = ObservationBytes(self.layout)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
