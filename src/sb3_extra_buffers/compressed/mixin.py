@@ -101,26 +101,24 @@ class CompressedObservations(BaseBuffer):
         raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
         return BufferMemoryUsage(raw, stored, stored / raw if raw else 0.0, sum(usage.blocks for usage in keys.values()), keys)
 
-    # ---- writing: straight into the stores, without the copies that SB3's `add` makes for arrays it keeps
+    # ---- writing: straight into the stores, without the copies that SB3's `add` makes for arrays it keeps. Observations are
+    # checked first, SB3's `add` runs with placeholders, and they are written last: what is refused, by us or by SB3, changes
+    # nothing.
 
-    def _add(self, add: Callable[..., None], *observations: Any) -> None:
-        """Run SB3's `add`, and write the observations of all envs, one per column, at the position where it was called.
+    @property
+    def _placeholder(self) -> Any:
+        """What SB3's `add` gets in place of an observation."""
+        if self._is_dict:
+            return {key: leaf.written for key, leaf in self._leaves.items()}
+        return self._leaves[PLAIN].written
 
-        Observations are checked first and written last: whatever is refused, by us or by SB3, changes nothing.
+    def _write(self, position: int, checked: dict[str, tuple[NDArray[Any], ...]]) -> None:
+        """Write observations of all envs at a position, by key one per column."""
+        cells = np.arange(position * self.n_envs, (position + 1) * self.n_envs)
+        for key, values in checked.items():
+            self._leaves[key].store.write_columns(0, cells, values)
 
-        :param add: SB3's `add`; gets placeholders in place of the observations
-        """
-        with self._lock:
-            checked = self._checked(observations)
-            cells = np.arange(self.pos * self.n_envs, (self.pos + 1) * self.n_envs)
-            if self._is_dict:
-                add(*({key: leaf.written for key, leaf in self._leaves.items()} for _ in observations))
-            else:
-                add(*[self._leaves[PLAIN].written for _ in observations])
-            for key, values in checked.items():
-                self._leaves[key].store.write_columns(0, cells, values)
-
-    def _checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:
+    def _checked(self, *observations: Any) -> dict[str, tuple[NDArray[Any], ...]]:
         """Observations by key, as they are stored; refused where they do not fit."""
         if not self._is_dict:
             leaf = self._leaves[PLAIN]

@@ -53,8 +53,10 @@ class ReplayObservations(CompressedObservations):
 
     def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
-        parent = super().add
-        self._add(lambda one, other: parent(one, other, *args, **kwargs), obs, next_obs)
+        with self._lock:
+            checked, position = self._checked(obs, next_obs), self.pos
+            super().add(self._placeholder, self._placeholder, *args, **kwargs)
+            self._write(position, checked)
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's `sample`."""
