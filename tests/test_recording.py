@@ -299,3 +299,27 @@ def test_importing_needs_numpy_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dtypes": np.uint8}, r"dtypes must be \[frame, reward"),
+        ({"dtypes": "uint8"}, r"dtypes must be \[frame, reward"),
+        ({"dtypes": [np.uint8, np.float32, None]}, "dtype of feature 0 must be"),
+        ({"dtypes": {"features": np.int8}}, "must be a list with a dtype per feature"),
+    ],
+)
+def test_dtypes_that_are_none_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RecordBuffer(**arguments)
+
+
+@pytest.mark.parametrize("features", [5, np.array(1)])
+def test_features_that_are_no_sequence_are_refused(features: Any) -> None:
+    record = RecordBuffer(res=(2, 2), ch_num=1, size=3)
+    with pytest.raises(ValueError, match="features must be a sequence of 0 values"):
+        record.add(np.zeros((2, 2, 1), np.uint8), 0, 0, features)
+    with pytest.raises(ValueError, match=r"keeps one of shape \(2, 2, 1\) and dtype uint8"):
+        record.add([[1, 2], [3]], 0, 0)
+    assert len(record) == 0

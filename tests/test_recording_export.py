@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from sb3_extra_buffers.errors import MissingBackendError
 from sb3_extra_buffers.recording import RecordBuffer
@@ -204,3 +205,21 @@ def test_a_minari_dataset_that_cannot_be_is_refused(minari: Any, tmp_path: Path)
     with pytest.raises(ValueError, match="The 1 steps of this record make no episode"):
         noisy(1)[0].to_minari("test-v0", action_space=actions)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("dataset_id", "options", "message"),
+    [
+        ("noversion", {}, "needs a version"),
+        ("x/test-v0", {"jpeg_encoding": True}, "would change the frames"),
+        ("x/test-v0", {"action_space": spaces.Discrete(1)}, "actions of the record are not in it"),
+        ("x/test-v0", {"observation_space": spaces.Box(0, 1, (3, 3, 3))}, "the frames are uint8"),
+    ],
+)
+def test_a_dataset_that_would_contradict_itself_is_refused_and_nothing_is_written(
+    minari: Any, dataset_id: str, options: dict[str, Any], message: str
+) -> None:
+    record, _ = noisy(8)
+    with pytest.raises(ValueError, match=message):
+        record.to_minari(dataset_id, **{"action_space": spaces.Discrete(4), **options})
+    assert minari.list_local_datasets() == {}

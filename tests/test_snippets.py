@@ -125,6 +125,14 @@ def test_blocks_are_found() -> None:
     assert len(SNIPPETS["docs/quickstart.md"][1]) >= 3
 
 
+def test_docstrings_with_code_are_among_the_snippets() -> None:
+    assert len([name for name in SNIPPETS if ".py:" in name]) >= 3
+    for path in PACKAGE.rglob("*.py"):
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        unfenced = FENCE.sub("", docstring)
+        assert not re.search(r"^\s*(import|from) [\w.]+", unfenced, re.MULTILINE), f"{path} shows code that does not run"
+
+
 def test_prose_is_not_shown_as_python_that_never_runs() -> None:
     """A fence without a language, or with a misspelt one, would be passed over in silence."""
     known = {"python", "bash", "text", "json", "toml", "yaml", "console"}

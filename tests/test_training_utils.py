@@ -9,13 +9,21 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import DQN, TD3
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import StopTrainingOnMaxEpisodes
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor, VecNormalize
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed import (
+    CompressedDictReplayBuffer,
+    CompressedHerReplayBuffer,
+    CompressedNStepReplayBuffer,
+    CompressedReplayBuffer,
+)
+from sb3_extra_buffers.training_utils import atari
 from sb3_extra_buffers.training_utils.buffer_warmup import warm_up
 from sb3_extra_buffers.training_utils.eval_model import eval_model
 from sb3_extra_buffers.training_utils.play import play
@@ -288,3 +296,81 @@ def test_a_bar_is_shown_on_a_terminal_only(capfd: pytest.CaptureFixture[str], mo
 def test_evaluation_works_where_tqdm_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sb3_extra_buffers.training_utils.eval_model.installed", lambda module: False)
     assert eval_model(2, clockworks(2), Still())[0] == [2, 2]
+
+
+class RandomPlayer:
+    """Plays at random; enough of a model for `play`."""
+
+    def __init__(self, env: Any) -> None:
+        self.space, self.n = env.action_space, env.num_envs
+
+    def predict(self, *args: Any, **kwargs: Any) -> tuple[np.ndarray, None]:
+        return np.array([self.space.sample() for _ in range(self.n)]), None
+
+
+@pytest.mark.parametrize("buffer_class", [HerReplayBuffer, CompressedHerReplayBuffer])
+def test_hindsight_does_not_look_from_a_warm_up_into_the_training(buffer_class: Any) -> None:
+    def make() -> Any:
+        return make_vec_env(BitFlippingEnv, 1, seed=0, env_kwargs={"n_bits": 8, "max_steps": 8})
+
+    env = make()
+    model = DQN("MultiInputPolicy", env, buffer_size=20, learning_starts=10**9, replay_buffer_class=buffer_class, seed=0)
+    warm_up(model.replay_buffer, 1, make(), RandomPlayer(env))
+    model.learn(10)
+    assert model.replay_buffer.ep_length.max() <= 8
+
+
+@pytest.mark.parametrize("buffer_class", [NStepReplayBuffer, CompressedNStepReplayBuffer])
+def test_n_step_returns_do_not_reach_from_a_warm_up_into_the_training(buffer_class: Any) -> None:
+    env = make_vec_env("CartPole-v1", 1, seed=0)
+    buffer = buffer_class(40, env.observation_space, env.action_space, device="cpu", n_steps=3, gamma=1.0)
+    warm_up(buffer, 1, make_vec_env("CartPole-v1", 1, seed=1), RandomPlayer(env))
+    last = np.asarray(buffer.next_observations[39, 0]).copy()
+    was_done = bool(buffer.dones[39, 0])
+    for _ in range(5):
+        obs = np.full((1, 4), 7, np.float32)
+        buffer.add(obs, obs, np.zeros((1, 1)), np.ones(1), np.zeros(1), [{}])
+    batch = buffer._get_samples(np.array([39]))
+    assert np.array_equal(batch.next_observations[0], last)
+    assert batch.rewards.item() == 1.0
+    assert batch.dones.item() == was_done
+
+
+def test_a_game_begun_before_an_evaluation_does_not_count() -> None:
+    env = atari.make_env("BreakoutNoFrameskip-v4", 1, seed=0)
+    model = RandomPlayer(env)
+    env.reset()
+    for _ in range(30):
+        env.step(np.array([1]))
+    added: list[Any] = []
+
+    class Spy:
+        def add(self, *step: Any) -> None:
+            added.append(step)
+
+    eval_model(1, env, model, buffer=Spy(), progress_bar=False)
+    frames = next(info["episode"]["l"] for step in added for info in step[-1] if "episode" in info)
+    # Steps are four frames each, and a reset plays up to 30 frames of doing nothing, and some to begin.
+    assert frames <= 4 * len(added) + 30 + 8 * 5
+
+
+def test_an_env_is_closed_after_an_error_too() -> None:
+    class Broken(RandomPlayer):
+        def predict(self, *args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError("broken")
+
+    env = make_vec_env("CartPole-v1", 2, vec_env_cls=SubprocVecEnv)
+    with pytest.raises(RuntimeError, match="broken"):
+        eval_model(1, env, Broken(env))
+    assert env.closed
+
+
+@pytest.mark.parametrize("n_eps", [0, 2.5, "2", True])
+def test_a_number_of_episodes_that_is_none_is_refused(n_eps: Any) -> None:
+    with pytest.raises(ValueError, match="n_eps must be"):
+        eval_model(n_eps, make_vec_env("CartPole-v1", 1), None)
+
+
+def test_a_game_that_does_not_exist_is_refused_before_a_process_is_started() -> None:
+    with pytest.raises(gym.error.UnregisteredEnv, match="PongNoFrameskipp"):
+        atari.make_env("PongNoFrameskipp-v4", 2)

@@ -2,9 +2,16 @@
 
 A codec is a small frozen value, made by name:
 
-    codec = make_codec("zstd3")
-    data = codec.encode(frames)  # (frames, frame_bytes) uint8 -> bytes
-    codec.decode(data, out)      # fills out, or raises CorruptDataError
+```python
+import numpy as np
+from sb3_extra_buffers.codecs import make_codec
+
+frames = np.zeros((16, 7056), np.uint8)
+codec = make_codec("zstd3")
+data = codec.encode(frames)  # (frames, frame_bytes) uint8 -> bytes
+out = np.empty_like(frames)
+codec.decode(data, out)  # fills out, or raises CorruptDataError
+```
 """
 
 from __future__ import annotations

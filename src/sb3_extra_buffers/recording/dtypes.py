@@ -32,6 +32,10 @@ def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> Reco
     """
     if dtypes is None:
         return RecordDtypes()
+    if isinstance(dtypes, (str, type, np.dtype)):
+        raise ValueError(
+            f"dtypes must be [frame, reward, *features] or a dict of {list(RecordDtypes._fields)}, got {dtypes!r}"
+        )
     if isinstance(dtypes, Mapping):
         unknown = set(dtypes) - set(RecordDtypes._fields)
         if unknown:
@@ -42,12 +46,17 @@ def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> Reco
         if len(dtypes) < 2:
             raise ValueError(f"dtypes as a list must be [frame, reward, *features], got {list(dtypes)}")
     parts = {name: _dtype(name, value) for name, value in given.items() if name != "features"}
-    features = tuple(_dtype(f"feature {i}", value) for i, value in enumerate(given.get("features") or ()))
+    listed = given.get("features") or ()
+    if isinstance(listed, (str, type, np.dtype)):
+        raise ValueError(f"dtypes['features'] must be a list with a dtype per feature, got {listed!r}")
+    features = tuple(_dtype(f"feature {i}", value) for i, value in enumerate(listed))
     return RecordDtypes(**parts, features=features)
 
 
 def _dtype(name: str, value: DTypeLike) -> np.dtype[Any]:
     try:
+        if value is None:  # which NumPy takes for float64
+            raise TypeError
         dtype = np.dtype(value)
     except TypeError:
         raise ValueError(f"The dtype of {name} must be a NumPy dtype, got {value!r}") from None
@@ -62,7 +71,10 @@ def fitted(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] =
     :param name: what the value is, for the error
     :param shape: the shape it must have
     """
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"The {name} is no array; this record keeps one of shape {shape} and dtype {dtype}") from None
     if array.shape != shape:
         raise ValueError(f"Got a {name} of shape {array.shape}; this record keeps {name}s of shape {shape}")
     if array.dtype == dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,11 @@ def to_minari(
     require("h5py", extra="minari", what="to_minari")
     if arguments["action_space"] is None and arguments.get("env") is None:
         raise ValueError("to_minari needs the action_space, or the env that has it")
+    if not re.search(r"-v\d+$", dataset_id):
+        raise ValueError(f"A Minari dataset needs a version, as in 'pong/random-v0'; got {dataset_id!r}")
+    if arguments.get("jpeg_encoding"):
+        raise ValueError("jpeg_encoding would change the frames; a record is kept without loss")
+    _check_spaces(record, arguments)
     terminated, truncated = _flags(record, "terminations", terminations), _flags(record, "truncations", truncations)
     episodes = list(_episodes(terminated, truncated))
     if not episodes:
@@ -37,6 +43,18 @@ def to_minari(
     arguments["jpeg_encoding"] = False
     buffers = (_episode_buffer(make, record, *episode) for episode in episodes)
     return minari.create_dataset_from_buffers(dataset_id, buffers, **arguments)
+
+
+def _check_spaces(record: RecordBuffer, arguments: dict[str, Any]) -> None:
+    """Refuse spaces that the record's frames and actions are not in."""
+    steps = record[:]
+    frames, space = np.moveaxis(steps.frame, 1, -1), arguments.get("observation_space")
+    if space is not None and (space.shape != frames.shape[1:] or space.dtype != frames.dtype):
+        raise ValueError(f"observation_space is {space}; the frames are {frames.dtype} of shape {frames.shape[1:]}")
+    space = arguments.get("action_space")
+    wrong = [] if space is None else [action for action in steps.action if not space.contains(action)]
+    if wrong:
+        raise ValueError(f"action_space is {space}; {len(wrong)} actions of the record are not in it, {wrong[0]!r} for one")
 
 
 def _flags(record: RecordBuffer, name: str, values: ArrayLike | None) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
     add:   frame (H, W, C) -> (C, H, W) -> ndarray, or frame store where a codec was asked for
     read:  position, oldest is 0 -> slot of the ring -> Record
 
-Below: store. Beside: export.py, which turns a record into a video or a dataset.
+Below: store. Beside: video.py and minari_dataset.py, which turn a record into a video or a dataset.
 """
 
 from __future__ import annotations
@@ -129,7 +129,10 @@ class RecordBuffer:
 
     def _fitted_features(self, features: Sequence[Any] | None) -> tuple[Any, ...]:
         expected = self.dtypes.features
-        given = () if features is None else tuple(features)
+        try:
+            given = () if features is None else tuple(features)
+        except TypeError:
+            raise ValueError(f"features must be a sequence of {len(expected)} values or None, got {features!r}") from None
         if len(given) != len(expected):
             raise ValueError(
                 f"Got {len(given)} features; this record keeps {len(expected)}, the ones that dtypes= has dtypes for"

@@ -141,9 +141,11 @@ class FrameStore:
     def memory_usage(self) -> MemoryUsage:
         """What the written cells would take as plain arrays, and what they take here (index and open blocks included)."""
         with self._lock:
-            raw = int(np.count_nonzero(self._heads)) * self.layout.observation_bytes
+            written = int(np.count_nonzero(self._heads))
+            raw = written * self.layout.observation_bytes
             tables = sum(getattr(self, name).nbytes for name in _TABLES)
-            stored = self._arena.live_bytes + self._staging.nbytes + self._heads.nbytes + tables
+            # Of the heads only what was written to is in memory: the rest are pages that were never touched.
+            stored = self._arena.live_bytes + self._staging.nbytes + written * self._heads.itemsize + tables
             blocks = int(np.count_nonzero(self._references[: self._n_slots]))
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
 

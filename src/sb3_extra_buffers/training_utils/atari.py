@@ -33,7 +33,8 @@ def make_env(
     :param wrapper_kwargs: options of AtariWrapper, e.g. ``dict(clip_reward=False)``
     :param env_kwargs: options of the game, e.g. ``render_mode="human"``
     """
-    require("ale_py", extra="atari", what="atari.make_env")
+    gym.register_envs(require("ale_py", extra="atari", what="atari.make_env"))
+    gym.spec(env_id)  # a name that does not exist is refused here, not in a worker process
     require("cv2", extra="atari", what="atari.make_env")
     make_one = partial(_make_game, env_id, **{"render_mode": "rgb_array", **env_kwargs})
     return vectorize(make_one, n_envs, vec_env_cls, framestack, seed, AtariWrapper, dict(wrapper_kwargs or {}))

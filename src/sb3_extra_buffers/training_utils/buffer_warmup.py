@@ -8,8 +8,8 @@ from typing import Any
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_extra_buffers.training_utils.eval_model import eval_model
-from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, fill, play
+from sb3_extra_buffers.training_utils.eval_model import closing_if, eval_model
+from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, close_trajectories, fill, play
 
 
 def warm_up(
@@ -52,11 +52,11 @@ def warm_up(
             deterministic=deterministic, progress_bar=progress_bar,
         )  # fmt: skip
     seconds, rewards = [0.0] * len(buffers), list[float]()
-    for step in play(warmup_env, warmup_model, deterministic):
-        fill(buffers, step, seconds)
-        rewards += [float(info["episode"]["r"]) for info in step.infos if "episode" in info]
-        if all(one.full for one in buffers):
-            break
-    if close_env:
-        warmup_env.close()
+    with closing_if(close_env, warmup_env):
+        for step in play(warmup_env, warmup_model, deterministic):
+            fill(buffers, step, seconds)
+            rewards += [float(info["episode"]["r"]) for info in step.infos if "episode" in info]
+            if all(one.full for one in buffers):
+                close_trajectories(buffers, step)
+                break
     return rewards, seconds

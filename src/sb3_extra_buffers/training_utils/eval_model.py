@@ -12,7 +12,7 @@ from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, is_vecenv_wrapped
 
 from sb3_extra_buffers._optional import installed, require
-from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, fill, play
+from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, close_trajectories, fill, play
 
 
 def eval_model(
@@ -40,14 +40,16 @@ def eval_model(
     :param progress_bar: show a bar on a terminal, where tqdm is installed
     :return: the episodes' rewards, in the order in which they ended, and the seconds spent in each buffer's `add`
     """
-    if n_eps < 1:
-        raise ValueError(f"n_eps must be at least 1, got {n_eps}")
+    if isinstance(n_eps, bool) or not isinstance(n_eps, (int, np.integer)) or n_eps < 1:
+        raise ValueError(f"n_eps must be at least 1, got {n_eps!r}")
+    if not isinstance(eval_env, VecEnv):
+        raise ValueError(f"eval_env must be a VecEnv, got {type(eval_env).__name__}. Make one: DummyVecEnv([lambda: env])")
     if not (is_vecenv_wrapped(eval_env, VecMonitor) or all(eval_env.env_is_wrapped(Monitor))):
         raise ValueError("eval_env has no Monitor, which tells where episodes end. Wrap it: VecMonitor(eval_env)")
     buffers = as_buffers(buffer, eval_env)
     seconds, rewards = [0.0] * len(buffers), list[float]()
     shares = np.array([(n_eps + i) // eval_env.num_envs for i in range(eval_env.num_envs)])
-    with _progress(n_eps, progress_bar) as bar:
+    with closing_if(close_env, eval_env), _progress(n_eps, progress_bar) as bar:
         for step in play(eval_env, model, deterministic):
             fill(buffers, step, seconds)
             for i, info in enumerate(step.infos):
@@ -58,10 +60,19 @@ def eval_model(
                         bar.set_postfix_str(f"mean reward {np.mean(rewards):.1f}", refresh=False)
                         bar.update()
             if not shares.any():
+                close_trajectories(buffers, step)
                 break
-    if close_env:
-        eval_env.close()
     return rewards, seconds
+
+
+@contextmanager
+def closing_if(wanted: bool, env: VecEnv) -> Iterator[None]:
+    """Close the envs at the end, also after an error, if that is wanted."""
+    try:
+        yield
+    finally:
+        if wanted:
+            env.close()
 
 
 @contextmanager

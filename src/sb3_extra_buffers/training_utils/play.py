@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, Protocol, cast
@@ -10,8 +11,11 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 
 class ReplayLike(Protocol):
@@ -47,6 +51,9 @@ def play(env: VecEnv, model: PolicyPredictor, deterministic: bool = True) -> Ite
     :param deterministic: take the model's best action instead of drawing one
     """
     normalizer = unwrap_vec_normalize(env)
+    if any(env.env_is_wrapped(EpisodicLifeEnv)):
+        # It would go on with a game that is still running; what was played before must not count.
+        env.env_method("set_wrapper_attr", "was_real_done", True)
     seen = env.reset()  # what the model sees
     original = normalizer.get_original_obs() if normalizer else seen
     state: tuple[NDArray[Any], ...] | None = None
@@ -75,6 +82,8 @@ def as_buffers(buffer: Buffers, env: VecEnv) -> list[ReplayLike]:
     # A buffer is told by its `add`: a class may have both `add` and a length.
     buffers = [] if buffer is None else [buffer] if hasattr(buffer, "add") else list(buffer)
     for one in buffers:
+        if not callable(getattr(one, "add", None)) or isinstance(one, RolloutBuffer):
+            raise ValueError(f"buffer must be a replay buffer, several of them, or None; got {type(one).__name__}")
         n_envs = getattr(one, "n_envs", env.num_envs)
         if n_envs != env.num_envs:
             raise ValueError(
@@ -93,6 +102,22 @@ def fill(buffers: Sequence[ReplayLike], step: Transitions, seconds: list[float])
         start = time.perf_counter()
         buffer.add(*step)
         seconds[i] += time.perf_counter() - start
+
+
+def close_trajectories(buffers: Sequence[ReplayLike], last: Transitions) -> None:
+    """Mark episodes that were not played to their end as cut off, so that no later step is taken for their next one.
+
+    Hindsight replay and n-step returns look beyond a step. A cut is no end: values are still bootstrapped there.
+
+    :param last: the step that was added last
+    """
+    for buffer in buffers:
+        if isinstance(buffer, HerReplayBuffer):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it says that it does what is asked of it here
+                buffer.truncate_last_trajectory()
+        elif isinstance(buffer, ReplayBuffer):
+            buffer.timeouts[buffer.pos - 1, ~np.asarray(last.done, bool)] = 1
 
 
 def _put(observations: Any, i: int, observation: Any) -> None:

@@ -89,14 +89,15 @@ class DummyVecRolloutBuffer(RolloutBuffer):
 
     def _each(self, call: Callable[[RolloutBuffer], None]) -> None:
         """Do something with each buffer; the first error is raised after all have been served."""
-        if self._pool is None:
-            for buffer in self.buffers:
-                call(buffer)
-            return
-        running = [self._pool.submit(call, buffer) for buffer in self.buffers]
-        wait(running)
-        for future in running:
-            future.result()
+        if self._pool is not None:
+            running = [self._pool.submit(call, buffer) for buffer in self.buffers]
+            wait(running)
+            errors = [future.exception() for future in running]
+        else:
+            errors = [_error_of(call, buffer) for buffer in self.buffers]
+        for error in errors:
+            if error is not None:
+                raise error
 
     def reset(self) -> None:
         """SB3's `reset`, of each buffer."""
@@ -151,3 +152,11 @@ class DummyVecRolloutBuffer(RolloutBuffer):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _error_of(call: Callable[[RolloutBuffer], None], buffer: RolloutBuffer) -> Exception | None:
+    try:
+        call(buffer)
+    except Exception as error:
+        return error
+    return None
