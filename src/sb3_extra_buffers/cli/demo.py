@@ -22,7 +22,7 @@ from sb3_extra_buffers.errors import MissingBackendError
 HELP = "train with SB3's buffer and with ours: memory, speed, identical weights"
 EXAMPLES = """\
   sb3-extra-buffers demo
-  sb3-extra-buffers demo --steps 5000 --out /tmp/demo
+  sb3-extra-buffers demo --steps 5000 --out my_demo
   sb3-extra-buffers demo --json > demo.json"""
 
 FEWEST_STEPS, DEFAULT_STEPS = 200, 20_000
