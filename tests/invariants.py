@@ -7,41 +7,65 @@ from itertools import pairwise
 import numpy as np
 
 from sb3_extra_buffers.store import FrameStore
-from sb3_extra_buffers.store.kernels import OPEN, RESERVE
+from sb3_extra_buffers.store.tables import (
+    BASE,
+    CHUNK,
+    CURRENT_BASE,
+    FREE,
+    LENGTH,
+    LIVE,
+    N_SLOTS,
+    OFFSET,
+    OPEN,
+    PREVIOUS,
+    REFERENCES,
+    RESERVE,
+)
 
 
 def expected_references(store: FrameStore) -> np.ndarray:
     """References of each slot as cells, streams and bases imply them."""
-    counts = np.zeros(store._n_slots, np.int64)
+    blocks = store._blocks
+    counts = np.zeros(store._state[N_SLOTS], np.int64)
     heads = store._heads.reshape(-1).astype(np.int64) - 1
     for token in heads[heads >= 0].tolist():
         slot, index = divmod(token, store.block_frames)
         counts[slot] += 1
         if index < store.layout.stack - 1:
-            counts[store._previous[slot]] += 1
+            counts[blocks[slot, PREVIOUS]] += 1
     for row in store._streams.tolist():
         counts[row[OPEN]] += 1
         counts[row[RESERVE]] += 1
-        if store._previous[row[OPEN]] >= 0:
-            counts[store._previous[row[OPEN]]] += 1
-    # Sealed blocks keep their base; a base is no block of a stream, so this needs no second round.
+        if blocks[row[OPEN], PREVIOUS] >= 0:
+            counts[blocks[row[OPEN], PREVIOUS]] += 1
+    # Blocks keep their base; a base is no block of a stream, so this needs no second round.
     for slot in np.flatnonzero(counts).tolist():
-        if store._length[slot] and store._base[slot] >= 0:
-            counts[store._base[slot]] += 1
-    if store._current_base >= 0:
-        counts[store._current_base] += 1
+        if blocks[slot, BASE] >= 0:
+            counts[blocks[slot, BASE]] += 1
+    if store._state[CURRENT_BASE] >= 0:
+        counts[store._state[CURRENT_BASE]] += 1
     return counts
+
+
+def free_slots(store: FrameStore) -> list[int]:
+    """Slots on the list of free ones."""
+    slots, slot = [], int(store._state[FREE])
+    while slot >= 0:
+        slots.append(slot)
+        slot = int(store._blocks[slot, PREVIOUS])
+    return slots
 
 
 def check_invariants(store: FrameStore) -> None:
     """References, live bytes and free slots are exactly what the live cells imply."""
     counts = expected_references(store)
-    assert store._references[: store._n_slots].tolist() == counts.tolist()
-    assert sorted(store._free_slots) == np.flatnonzero(counts == 0).tolist()
-    kept = np.flatnonzero((counts > 0) & (store._length[: store._n_slots] > 0))
+    blocks = store._blocks[: store._state[N_SLOTS]]
+    assert blocks[:, REFERENCES].tolist() == counts.tolist()
+    assert sorted(free_slots(store)) == np.flatnonzero(counts == 0).tolist()
+    kept = np.flatnonzero((counts > 0) & (blocks[:, LENGTH] > 0))
     arena = store._arena
-    assert arena.live_bytes == int(store._length[kept].sum()) == sum(arena._live.values())
-    assert arena.held_bytes == sum(chunk.size for chunk in arena._chunks.values())
-    ends = sorted((int(store._place[slot]), int(store._length[slot])) for slot in kept)
-    for (place, length), (following, _) in pairwise(ends):
-        assert place + length <= following or place >> 20 != following >> 20, "blocks overlap"
+    assert arena.live_bytes == int(blocks[kept, LENGTH].sum()) == arena.table[:, LIVE].sum()
+    assert arena.held_bytes == sum(chunk.size for chunk in arena._memory.values())
+    places = sorted(blocks[kept][:, [CHUNK, OFFSET, LENGTH]].tolist())
+    for (chunk, offset, length), (following, next_offset, _) in pairwise(places):
+        assert chunk != following or offset + length <= next_offset, "blocks overlap"

@@ -45,8 +45,7 @@ def test_small_batches_start_no_threads(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_damaged_block_is_reported_by_whichever_thread_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SB3_EXTRA_BUFFERS_THREADS", "2")
     store, _ = filled_store()
-    slot = int(np.flatnonzero(store._length > 0)[3])
-    store._arena.get(int(store._place[slot]), int(store._length[slot]))[5:] = 255
+    store._bytes_in(int(store._sealed_slots()[3]))[5:] = 255
     with pytest.raises(CorruptDataError, match="damaged"):
         store.read(0, np.arange(N))
 

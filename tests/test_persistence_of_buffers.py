@@ -188,12 +188,14 @@ def test_a_damaged_block_is_refused() -> None:
     store = stores_of(filled("gzip", 60))[0]
     state = store.__getstate__()
     other = FrameStore.__new__(FrameStore)
-    for name in ("payload", "heads", "streams"):
-        broken = dict(state)
-        raw = bytearray(broken[name] if name == "payload" else broken[name].tobytes())
-        raw[len(raw) // 2] ^= 4
-        broken[name] = bytes(raw) if name == "payload" else np.frombuffer(raw, state[name].dtype).reshape(state[name].shape)
+    payload = bytearray(state["payload"])
+    payload[len(payload) // 2] ^= 4
+    with pytest.raises(CorruptDataError):
+        other.__setstate__({**state, "payload": bytes(payload)})
+    for name, table in state["tables"].items():
+        broken = table.copy()
+        broken.reshape(-1)[table.size // 2] ^= 4
         with pytest.raises(CorruptDataError):
-            other.__setstate__(broken)
+            other.__setstate__({**state, "tables": {**state["tables"], name: broken}})
     with pytest.raises(CorruptDataError, match="format 99"):
         other.__setstate__({**state, "format": 99})

@@ -18,6 +18,7 @@ from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.store import DetectingStore, FrameLayout, FrameStore
 from sb3_extra_buffers.store.arena import CHUNK_BYTES
 from sb3_extra_buffers.store.detect import StorePlan
+from sb3_extra_buffers.store.tables import N_SLOTS
 from tests.invariants import check_invariants
 
 CODECS = ["none", "delta", "gzip", "rle", "rle-jit", "zstd", "lz4-block"]
@@ -224,7 +225,7 @@ def test_memory_does_not_grow_with_the_laps() -> None:
         store.write(1, cells, frames[:, 1:])
         if step % 200 == 199:
             held.append(store._arena.held_bytes)
-            assert store._n_slots < 40
+            assert store._state[N_SLOTS] < 40
     check_invariants(store)
     assert max(held) <= held[0] + CHUNK_BYTES
 

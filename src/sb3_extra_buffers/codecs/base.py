@@ -31,8 +31,6 @@ class Codec(ABC):
     name: ClassVar[str]
     #: lowest and highest level, or None for a codec without levels
     levels: ClassVar[tuple[int, int] | None] = None
-    #: whether `base`, a frame that both sides know, makes the result smaller
-    uses_base: ClassVar[bool] = False
 
     def encode(self, frames: Bytes, base: Bytes | None = None) -> bytes:
         """Bytes from which `decode` gives back exactly these frames; at most 5 bytes longer than the frames.
@@ -60,10 +58,6 @@ class Codec(ABC):
             out.reshape(-1)[:] = np.frombuffer(payload, np.uint8, out.nbytes)
             return
         self._decode(payload, out, base)
-
-    def resembles(self, base: Bytes, frame: Bytes) -> bool:
-        """Whether ``base`` still helps with blocks that begin with ``frame``; asked of codecs that use a base."""
-        return True
 
     @abstractmethod
     def _encode(self, frames: Bytes, base: Bytes | None) -> Readable | None:

@@ -20,13 +20,6 @@ class Delta(Codec):
     """Temporal delta, compiled by numba; without numba the same bytes, slowly."""
 
     name: ClassVar[str] = "delta"
-    uses_base: ClassVar[bool] = True
-
-    def resembles(self, base: Bytes, frame: Bytes) -> bool:
-        from sb3_extra_buffers.codecs import kernels
-
-        patches = np.empty(max(64, frame.size // 8), np.uint8)  # an eighth of a frame is the most that patches may take
-        return kernels.write_patches(base, frame, patches, 0, patches.size) >= 0
 
     def _encode(self, frames: Bytes, base: Bytes | None) -> Readable | None:
         from sb3_extra_buffers.codecs import kernels

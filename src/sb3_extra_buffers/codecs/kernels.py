@@ -23,15 +23,19 @@ __all__ = [
     "decode_delta",
     "decode_runs",
     "encode_delta",
+    "encode_frame",
     "encode_runs",
     "jit",
+    "prefetch",
     "same_part",
     "split_pixels",
     "write_patches",
 ]
 
-#: Equal bytes that a patch may run across before it is worth ending it: a new patch costs at least two bytes.
+#: Bytes that did not change, which a patch may run across before it is worth ending it: a new patch costs two bytes or more.
 PATCH_GAP = 2
+#: Equal bytes in a row that are worth a fill of their own within a patch.
+SHORTEST_FILL = 8
 
 
 if COMPILED:
@@ -40,10 +44,13 @@ if COMPILED:
         byte_at,
         bytes_at,
         copy_part,
+        copy_word,
         differences_at,
+        fill_part,
         load_byte,
         lowest_bit,
         memory_of,
+        prefetch,
         same_part,
         split_pixels,
     )
@@ -52,6 +59,8 @@ if COMPILED:
     def next_difference(a: Any, b: Any, start: int, n: int) -> int:
         """First index from ``start`` on at which two memories of ``n`` bytes differ; ``n`` if they do not."""
         i = start
+        while i + 64 <= n and differences_at(a + i, b + i) | differences_at(a + i + 32, b + i + 32) == 0:
+            i += 64
         while i + 32 <= n:
             differing = differences_at(a + i, b + i)
             if differing != 0:
@@ -80,6 +89,32 @@ if COMPILED:
             i += 1
         return end
 
+    @jit
+    def next_fill(memory: Any, start: int, end: int) -> int:
+        """Where the first `SHORTEST_FILL` equal bytes between ``start`` and ``end`` begin; ``end`` if there are none."""
+        i = start
+        while i + 33 <= end:
+            equal = ~differences_at(memory + i, memory + i + 1) & 0xFFFFFFFF
+            pairs = equal & (equal >> 1)
+            fours = pairs & (pairs >> 2)
+            sevens = fours & (fours >> 3)
+            if sevens != 0:
+                return int(i + lowest_bit(sevens))
+            i += 26  # the last six may be the beginning of a fill
+        begin = i
+        while i < end:
+            if byte_at(memory + i) != byte_at(memory + begin):
+                begin = i
+            i += 1
+            if i - begin == SHORTEST_FILL:
+                return begin
+        return end
+
+    @jit
+    def fill_end(memory: Any, start: int, n: int) -> int:
+        """First index behind ``start`` at which another byte stands; ``n`` if there is none."""
+        return next_difference(memory, memory + 1, start, n - 1) + 1
+
 else:
 
     def bytes_at(address: int, length: int) -> Bytes:
@@ -92,6 +127,14 @@ else:
 
     blend_word = copy_part
 
+    def copy_word(target: Bytes, at: int, source: Bytes, start: int) -> None:
+        """Copy 8 bytes."""
+        target[at : at + 8] = source[start : start + 8]
+
+    def fill_part(target: Bytes, at: int, value: int, length: int) -> None:
+        """Set ``length`` bytes of ``target`` from ``at`` on to one value."""
+        target[at : at + length] = value
+
     def same_part(a: Bytes, at: int, b: Bytes, start: int, length: int) -> bool:
         """Whether ``length`` bytes of ``a`` from ``at`` on are those of ``b`` from ``start`` on."""
         return bool((a[at : at + length] == b[start : start + length]).all())
@@ -102,13 +145,16 @@ else:
             place = at + channel * stride
             target[place : place + 16] = source[start + channel : start + 64 : 4]
 
+    def prefetch(address: int) -> None:
+        """Nothing: only compiled kernels are ahead of the memory."""
+
     def load_byte(array: Bytes, index: int) -> int:
         """One byte as a signed integer."""
         return int(array[index])
 
-    def memory_of(array: Bytes) -> Bytes:
-        """What `next_difference` takes: here the array, in compiled kernels its address."""
-        return array
+    def memory_of(array: Bytes, start: int, length: int) -> Bytes:
+        """What `next_difference` takes: here a part of the array, in compiled kernels its address."""
+        return array[start : start + length]
 
     def next_difference(a: Any, b: Any, start: int, n: int) -> int:
         """First index from ``start`` on at which two memories of ``n`` bytes differ; ``n`` if they do not."""
@@ -125,11 +171,30 @@ else:
             i += 1
         return end
 
+    def next_fill(memory: Any, start: int, end: int) -> int:
+        """Where the first `SHORTEST_FILL` equal bytes between ``start`` and ``end`` begin; ``end`` if there are none."""
+        begin = i = start
+        while i < end:
+            if memory[i] != memory[begin]:
+                begin = i
+            i += 1
+            if i - begin == SHORTEST_FILL:
+                return begin
+        return end
 
-# Patches: how one frame differs from another. A list of `length, skip, bytes`, closed by a length of 0; `skip` bytes are
-# left as they are, then `length` bytes are replaced. Lengths and skips are LEB128 numbers: 7 bits a byte, low bits first.
-# A frame is patched onto the one before it. Two bytes in front of its patches, which no length begins with, say otherwise:
+    def fill_end(memory: Any, start: int, n: int) -> int:
+        """First index behind ``start`` at which another byte stands; ``n`` if there is none."""
+        other = np.flatnonzero(memory[start:n] != memory[start])
+        return start + int(other[0]) if other.size else n
+
+
+# Patches: how one frame differs from another. A list of `number, skip, bytes`, closed by a number of 0: `skip` bytes are left
+# as they are, then `number >> 1` bytes are replaced. An even number is followed by these bytes, an odd one by a single byte
+# that fills them all. Numbers are in LEB128: 7 bits a byte, low bits first.
+# A frame is patched onto the one before it. Two bytes in front of its patches, which no number begins with, say otherwise:
 FROM_ZEROS, FROM_BASE = 128, 129  # each followed by a 0; onto all zeros (a reset's padding), onto the base (a new episode)
+#: The most that a patch takes beside its bytes: two numbers of 5 bytes, and the closing 0.
+_PATCH_OVERHEAD = 11
 
 
 @jit
@@ -143,22 +208,42 @@ def _put_number(out: Bytes, position: int, number: int) -> int:
 
 
 @jit
-def write_patches(before: Bytes, after: Bytes, out: Bytes, position: int, limit: int) -> int:
-    """Write the patches that turn ``before`` into ``after``; the position behind them, or -1 if that is beyond ``limit``."""
-    n = after.size
-    old, new = memory_of(before), memory_of(after)
+def write_patches(
+    before: Bytes, before_at: int, after: Bytes, after_at: int, n: int, out: Bytes, position: int, limit: int
+) -> int:
+    """Write the patches that turn ``n`` bytes of ``before`` into those of ``after``.
+
+    :return: the position behind them, or -1 if that may be beyond ``limit``
+    """
+    old, new = memory_of(before, before_at, n), memory_of(after, after_at, n)
     reached = 0
     start = next_difference(old, new, 0, n)
     while start < n:
         end = patch_end(old, new, start, n)
-        if position + (end - start) + 11 > limit:  # two numbers of at most 5 bytes, and the closing 0
-            return -1
-        position = _put_number(out, position, end - start)
-        position = _put_number(out, position, start - reached)
-        copy_part(out, position, after, start, end - start)
-        position += end - start
-        reached = end
-        start = next_difference(old, new, end, n)
+        while start < end:
+            literal_end = next_fill(new, start, end) if end - start >= SHORTEST_FILL else end
+            if literal_end > start:
+                length = literal_end - start
+                if position + length + _PATCH_OVERHEAD > limit:
+                    return -1
+                position = _put_number(out, position, length << 1)
+                position = _put_number(out, position, start - reached)
+                if length <= 8 and after_at + start + 8 <= after.size:
+                    copy_word(out, position, after, after_at + start)  # _PATCH_OVERHEAD is room enough
+                else:
+                    copy_part(out, position, after, after_at + start, length)
+                position += length
+                start = reached = literal_end
+            if literal_end < end:
+                stop = fill_end(new, start, n)  # bytes that did not change may well be filled too
+                if position + 1 + _PATCH_OVERHEAD > limit:
+                    return -1
+                position = _put_number(out, position, (stop - start) << 1 | 1)
+                position = _put_number(out, position, start - reached)
+                out[position] = after[after_at + start]
+                position += 1
+                start = reached = stop
+        start = next_difference(old, new, start, n)
     if position >= limit:
         return -1
     out[position] = 0
@@ -184,19 +269,19 @@ def apply_patches(data: Bytes, position: int, frame: Bytes, base: Bytes) -> int:
     while True:
         if position >= n:
             return -1
-        length = load_byte(data, position)
+        number = load_byte(data, position)
         position += 1
-        if length == 0:
+        if number == 0:
             return position
-        if length >= 128:
-            length &= 127
+        if number >= 128:
+            number &= 127
             shift = 7
             while True:
                 if position >= n or shift > 28:
                     return -1
                 byte = load_byte(data, position)
                 position += 1
-                length |= (byte & 127) << shift
+                number |= (byte & 127) << shift
                 if byte < 128:
                     break
                 shift += 7
@@ -217,6 +302,14 @@ def apply_patches(data: Bytes, position: int, frame: Bytes, base: Bytes) -> int:
                     break
                 shift += 7
         reached += skip
+        length = number >> 1
+        if number & 1:
+            if length == 0 or reached + length > size or position >= n:
+                return -1
+            fill_part(frame, reached, load_byte(data, position), length)
+            reached += length
+            position += 1
+            continue
         if length == 0 or reached + length > size or position + length > n:
             return -1
         if length <= 8 and reached + 8 <= size and position + 8 <= n:
@@ -228,29 +321,43 @@ def apply_patches(data: Bytes, position: int, frame: Bytes, base: Bytes) -> int:
 
 
 @jit
+def encode_frame(
+    before: Bytes, before_at: int, frames: Bytes, at: int, base: Bytes, out: Bytes, position: int, limit: int
+) -> int:
+    """Write a frame as patches on the one before it, on ``base`` or on zeros, whichever is shortest.
+
+    :return: the position behind them, or -1 if that may be beyond ``limit``
+    """
+    n = base.size
+    end = write_patches(before, before_at, frames, at, n, out, position, limit)
+    # Another start is only tried for a frame that has changed a lot: a new episode, a new scene.
+    if end < 0 or end - position > n // 16:
+        best = (end if end >= 0 else limit + 1) - position
+        zeros, spare = np.zeros(n, np.uint8), np.empty(n, np.uint8)
+        for how in (FROM_ZEROS, FROM_BASE):
+            start = zeros if how == FROM_ZEROS else base
+            length = write_patches(start, 0, frames, at, n, spare, 0, min(n, best - 3))
+            if length >= 0:
+                out[position], out[position + 1] = how, 0
+                copy_part(out, position + 2, spare, 0, length)
+                best = length + 2
+                end = position + best
+    return end
+
+
+@jit
 def encode_delta(frames: Bytes, base: Bytes, out: Bytes) -> int:
-    """Each frame as patches on the one before it, on ``base`` or on zeros; bytes written, or -1 if ``out`` is too short."""
-    frame_bytes = base.size
-    zeros = np.zeros(frame_bytes, np.uint8)
-    spare = np.empty(frame_bytes, np.uint8)
+    """Frames one by one, see `encode_frame`; bytes written, or -1 if ``out`` is too short."""
+    rows, frame_bytes = frames.reshape(-1), base.size
     position = 0
     for i in range(frames.shape[0]):
-        before = base if i == 0 else frames[i - 1]
-        end = write_patches(before, frames[i], out, position, out.size)
-        # Another start is only tried for a frame that has changed a lot: a new episode, a new scene.
-        if end < 0 or end - position > frame_bytes // 16:
-            best = (end if end >= 0 else out.size + 1) - position
-            for how in (FROM_ZEROS, FROM_BASE):
-                start = zeros if how == FROM_ZEROS else base
-                length = write_patches(start, frames[i], spare, 0, min(frame_bytes, best - 3))
-                if length >= 0:
-                    out[position], out[position + 1] = how, 0
-                    copy_part(out, position + 2, spare, 0, length)
-                    best = length + 2
-                    end = position + best
-        if end < 0:
+        at = i * frame_bytes
+        if i == 0:
+            position = encode_frame(base, 0, rows, 0, base, out, 0, out.size)
+        else:
+            position = encode_frame(rows, at - frame_bytes, rows, at, base, out, position, out.size)
+        if position < 0:
             return -1
-        position = end
     return position
 
 

@@ -71,6 +71,20 @@ def blend_word(typing_context: Any, target: Any, at: Any, source: Any, start: An
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def copy_word(typing_context: Any, target: Any, at: Any, source: Any, start: Any) -> Any:
+    """Copy 8 bytes."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        into, out_of = (
+            builder.bitcast(_pointer_to(context, builder, signature, args, array), _WORD.as_pointer()) for array in (0, 2)
+        )
+        builder.store(builder.load(out_of, align=1), into, align=1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def load_byte(typing_context: Any, array: Any, index: Any) -> Any:
     """One byte of an array as a signed integer. Indexing would do, but first look whether the index is negative."""
 
@@ -81,13 +95,25 @@ def load_byte(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def memory_of(typing_context: Any, array: Any) -> Any:
-    """Address of an array's first byte: can be handed to a jitted function without counting references."""
+def fill_part(typing_context: Any, target: Any, at: Any, value: Any, length: Any) -> Any:
+    """Set ``length`` bytes of ``target`` from ``at`` on to one value."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ptrtoint(context.make_array(signature.args[0])(context, builder, args[0]).data, _WORD)
+        into = _pointer_to(context, builder, signature, args, 0)
+        cgutils.memset(builder, into, args[3], builder.trunc(args[2], _BYTE))
+        return context.get_dummy_value()
 
-    return types.int64(array), codegen
+    return types.void(target, types.intp, types.int64, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def memory_of(typing_context: Any, array: Any, start: Any, length: Any) -> Any:
+    """Address of part of an array: can be handed to a jitted function without counting references."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(_pointer_to(context, builder, signature, args, 0), _WORD)
+
+    return types.int64(array, types.intp, types.intp), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -120,6 +146,21 @@ def byte_at(typing_context: Any, address: Any) -> Any:
         return builder.load(builder.inttoptr(args[0], _BYTE.as_pointer()))
 
     return types.uint8(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typing_context: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, and go on."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for_reading, keep, data = ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)
+        builder.call(function, [builder.inttoptr(args[0], _BYTE.as_pointer()), for_reading, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -94,6 +94,9 @@ class CompressedObservations(BaseBuffer):
         for number, name in enumerate(self._column_names):
             columns = {key: leaf.column(number) for key, leaf in self._leaves.items()}
             self.__dict__[name] = columns if self._is_dict else columns[PLAIN]
+        #: What SB3's `add` gets in place of an observation.
+        placeholders = {key: leaf.written for key, leaf in self._leaves.items()}
+        self._placeholder: Any = placeholders if self._is_dict else placeholders[PLAIN]
 
     def memory_usage(self) -> BufferMemoryUsage:
         """What the observations would take as plain arrays, and what they take."""
@@ -105,29 +108,21 @@ class CompressedObservations(BaseBuffer):
     # checked first, SB3's `add` runs with placeholders, and they are written last: what is refused, by us or by SB3, changes
     # nothing.
 
-    @property
-    def _placeholder(self) -> Any:
-        """What SB3's `add` gets in place of an observation."""
-        if self._is_dict:
-            return {key: leaf.written for key, leaf in self._leaves.items()}
-        return self._leaves[PLAIN].written
-
-    def _write(self, position: int, checked: dict[str, tuple[NDArray[Any], ...]]) -> None:
-        """Write observations of all envs at a position, by key one per column."""
+    def _write(self, position: int, checked: list[tuple[NDArray[Any], ...]]) -> None:
+        """Write observations of all envs at a position: of each leaf, one per column."""
         cells = np.arange(position * self.n_envs, (position + 1) * self.n_envs)
-        for key, values in checked.items():
-            self._leaves[key].store.write_columns(0, cells, values)
+        for leaf, values in zip(self._leaves.values(), checked, strict=True):
+            leaf.store.write_columns(0, cells, values)
 
-    def _checked(self, *observations: Any) -> dict[str, tuple[NDArray[Any], ...]]:
-        """Observations by key, as they are stored; refused where they do not fit."""
-        if not self._is_dict:
-            leaf = self._leaves[PLAIN]
-            return {PLAIN: tuple([leaf.checked(observation) for observation in observations])}
-        for observation in observations:
-            missing = [key for key in self._leaves if key not in observation]
-            if missing:
-                raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
-        return {key: tuple([leaf.checked(one[key]) for one in observations]) for key, leaf in self._leaves.items()}
+    def _checked(self, *observations: Any) -> list[tuple[NDArray[Any], ...]]:
+        """Observations of each leaf as they are stored; refused where they do not fit."""
+        if self._is_dict:
+            for observation in observations:
+                missing = [key for key in self._leaves if key not in observation]
+                if missing:
+                    raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
+            return [tuple(leaf.checked(one[key]) for one in observations) for key, leaf in self._leaves.items()]
+        return [tuple(map(self._leaves[PLAIN].checked, observations))]
 
     # ---- reading
 

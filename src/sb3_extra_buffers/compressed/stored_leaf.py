@@ -56,7 +56,7 @@ class StoredLeaf:
 
     def checked(self, observation: Any) -> NDArray[Any]:
         """An observation of all envs as it is stored: of the right shape and dtype, or refused."""
-        value = np.asarray(observation)
+        value = observation if type(observation) is np.ndarray else np.asarray(observation)
         if value.shape != self._step_shape:
             try:
                 if isinstance(self.leaf.space, spaces.Discrete):

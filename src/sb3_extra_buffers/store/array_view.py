@@ -33,7 +33,8 @@ class Store(Protocol):
 
 
 #: dtype of what stands for observations that are in the store already, where SB3's `add` would copy and assign them again.
-WRITTEN = np.dtype([("written", np.bool_)])
+#: No space has it, and NumPy copies it quickly.
+WRITTEN: np.dtype[Any] = np.dtype("V1")
 
 
 class Reader:
@@ -206,7 +207,7 @@ class ArrayView:
     # ---- writing
 
     def __setitem__(self, index: Any, value: ArrayLike) -> None:
-        if isinstance(value, np.ndarray) and value.dtype == WRITTEN:
+        if type(value) is np.ndarray and value.dtype == WRITTEN:
             return
         leading, rest = self._split(index)
         if leading is None or rest:

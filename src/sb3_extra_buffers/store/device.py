@@ -101,7 +101,7 @@ class DeviceStore:
         """
         with self._lock:
             for column, array in enumerate(observations, first):
-                values = self._bytes_of(array)
+                values = self._bytes_of(array).reshape(len(cells), -1)
                 for start in range(0, len(cells), self._most):
                     self._append(column, cells[start : start + self._most], values[start : start + self._most])
 

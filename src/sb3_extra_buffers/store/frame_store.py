@@ -1,6 +1,6 @@
 """The frame store: the streams of one observation leaf. Append observations, gather them, release what is overwritten.
 
-    add:     observation -> frames -> (already at the end of the stream? reuse) -> open block -> codec -> arena
+    add:     observation -> frames -> (already at the end of the stream? reuse) -> open block -> encoded -> arena
     gather:  cells -> tokens -> blocks -> codec -> observations
 
 A cell is a place that can hold one observation; cell `i` belongs to stream `i % n_streams`. There may be several columns of
@@ -19,21 +19,33 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.codecs.base import HEADER_BYTES, RAW, Bytes, Codec, with_header
+from sb3_extra_buffers.codecs.base import HEADER_BYTES, RAW, Bytes, Codec
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store import saved_state
-from sb3_extra_buffers.store.arena import CHUNK_BITS, Arena
+from sb3_extra_buffers.store.arena import Arena
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
+from sb3_extra_buffers.store.tables import (
+    BLOCK_COLUMNS,
+    CHUNK,
+    CURRENT_BASE,
+    DELTA,
+    ENCODE,
+    ENCODED,
+    FILL,
+    FREE,
+    HEAD,
+    LENGTH,
+    LIBRARY,
+    N_SLOTS,
+    NOBODY,
+    OFFSET,
+    PREVIOUS,
+    REFERENCES,
+    STATE_ENTRIES,
+    STREAM_COLUMNS,
+)
 from sb3_extra_buffers.store.threads import LARGE_BATCH_BYTES, run_in_threads, thread_count
-
-_TABLES = saved_state.TABLES
-
-#: Every so many blocks it is looked at whether the base is still like the frames; if not, it is replaced.
-_BASE_BLOCKS = 32
-#: Blocks in a row that the codec did not shrink before it is only tried now and then, and how often then.
-_GIVE_UP_AFTER, _TRY_AGAIN_EVERY = 8, 16
-
 
 #: Tokens are kept in 32 bits.
 _MOST_FRAMES = 2**31 - 2**20
@@ -59,10 +71,9 @@ class FrameStore:
     :param block_frames: frames in a block, at least ``layout.stack``
     """
 
-    _n_slots: int
-    _unhelpful: int  # blocks in a row that the codec did not shrink
-    _current_base: int  # slot, or -1
-    _base_age: int  # in blocks
+    #: See `tables`.
+    _blocks: NDArray[np.int32]
+    _state: NDArray[np.int64]
 
     def __init__(
         self,
@@ -98,23 +109,24 @@ class FrameStore:
         :param first: number of the first column
         :param observations: ``(n, *shape)`` for each column
         """
-        values = tuple([self._bytes_of(array) for array in observations])
-        total = len(cells) * len(values)
-        stack, block_frames, append = self.layout.stack, self.block_frames, self._kernels.append
-        written = 0
+        values = tuple(map(self._bytes_of, observations))
+        append, written, full = self._kernels.append, 0, -1
         with self._lock:
-            while written < total:
-                written, n_freed, full = append(
-                    values, first, cells, written, self._heads, self._staging, self._streams, self._references,
-                    self._previous, stack, block_frames, self._freed,
+            while True:
+                written, full, needed = append(
+                    values, first, cells, written, full, self._heads, self._staging, self._scratch, self._streams,
+                    self._blocks, self._arena.table, self._arena.cursor, self._state, *self._fixed,
                 )  # fmt: skip
-                if written < 0:
-                    raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.n_cells} of this store")
-                if n_freed:
-                    for slot in self._freed[:n_freed].tolist():
-                        self._drop(slot)
-                if full >= 0:
-                    self._seal(full)
+                if full < 0:
+                    break
+                if needed == ENCODE:
+                    self._encode(full)
+                else:
+                    self._make_room(needed)
+            if needed:
+                self._arena.close_emptied()
+        if written < 0:
+            raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.n_cells} of this store")
 
     def clear(self) -> None:
         """Forget everything that was written."""
@@ -134,7 +146,8 @@ class FrameStore:
         n = len(cells)
         out = np.empty((len(columns) * n, self.layout.observation_bytes), np.uint8)
         with self._lock:
-            tokens = np.concatenate([self._heads[column][cells] for column in columns]).astype(np.int64) - 1
+            heads = self._heads.take(cells, axis=0)
+            tokens = np.concatenate([heads[:, column] for column in columns]).astype(np.int64) - 1
             self._gather(tokens, out)
         return [self.layout.from_bytes(out[i * n : (i + 1) * n]) for i in range(len(columns))]
 
@@ -143,10 +156,11 @@ class FrameStore:
         with self._lock:
             written = int(np.count_nonzero(self._heads))
             raw = written * self.layout.observation_bytes
-            tables = sum(getattr(self, name).nbytes for name in _TABLES)
+            open_blocks = self._staging.nbytes + int(self._streams[:, ENCODED].clip(0).sum())
             # Of the heads only what was written to is in memory: the rest are pages that were never touched.
-            stored = self._arena.live_bytes + self._staging.nbytes + written * self._heads.itemsize + tables
-            blocks = int(np.count_nonzero(self._references[: self._n_slots]))
+            index = written * self._heads.itemsize + self._blocks.nbytes
+            stored = self._arena.live_bytes + open_blocks + index
+            blocks = int(np.count_nonzero(self._blocks[: self._state[N_SLOTS], REFERENCES]))
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
 
     def _gather(self, tokens: NDArray[np.int64], out: Bytes) -> None:
@@ -160,8 +174,7 @@ class FrameStore:
     def _fetch(self, tokens: NDArray[np.int64], order: NDArray[np.int64], out: Bytes) -> None:
         def fetch(part: NDArray[np.int64]) -> int:
             bad: int = self._kernels.fetch(
-                tokens, part, out, self._staging, self._previous, self._place, self._length, self._base,
-                self._arena.addresses, self.layout.stack, self.block_frames,
+                tokens, part, out, self._staging, self._blocks, self._arena.table, self.layout.stack, self.block_frames,
             )  # fmt: skip
             return bad
 
@@ -182,7 +195,7 @@ class FrameStore:
         # An observation is one piece, or two where it begins in the block before.
         reaching_back = order[first[order] < 0]
         rows = np.concatenate((order, reaching_back))
-        pieces = np.concatenate((slots[order], self._previous[slots[reaching_back]]))
+        pieces = np.concatenate((slots[order], self._blocks[slots[reaching_back], PREVIOUS]))
         starts = np.concatenate((first[order], first[reaching_back] + block_frames))
         by_slot = np.argsort(pieces, kind="stable")
         bounds = np.flatnonzero(np.diff(pieces[by_slot], prepend=-1, append=-1))
@@ -196,133 +209,94 @@ class FrameStore:
 
     def _block(self, slot: int, n_frames: int) -> Bytes:
         """The first frames of a block."""
-        place = int(self._place[slot])
-        if place < 0:
-            return self._staging[-1 - place, self.layout.stack :]
+        chunk = int(self._blocks[slot, CHUNK])
+        if chunk < 0:
+            return self._staging[-1 - chunk, self.layout.stack :]
         frames = np.empty((n_frames, self.layout.frame_bytes), np.uint8)
-        base = self._base_frame(int(self._base[slot]))
-        self.codec.decode(self._arena.get(place, int(self._length[slot])), frames, base, verify=False)
+        self.codec.decode(self._bytes_in(slot), frames, verify=False)
         return frames
 
-    # ---- blocks
+    def _bytes_in(self, slot: int) -> Bytes:
+        """What the arena holds for a sealed block; a view."""
+        return self._arena.get(*self._blocks[slot, [CHUNK, OFFSET, LENGTH]].tolist())
 
-    def _seal(self, stream: int) -> None:
-        """Encode a full block and open the reserved one behind it."""
-        stack, block_frames = self.layout.stack, self.block_frames
-        fill, head, sealed, opened = self._streams[stream].tolist()
-        rows = self._staging[stream]
-        frames = rows[stack : stack + block_frames]
-        self._keep(sealed, self._encode(sealed, frames))
-        # The last frames of this block are the context of the next, whatever stands behind them is its beginning.
-        kept = stack + fill - block_frames
-        leftover = rows[block_frames : block_frames + kept]
-        rows[:kept] = leftover if kept <= block_frames else leftover.copy()
-        self._place[opened] = -1 - stream
-        self._streams[stream] = fill - block_frames, head, opened, self._new_slot(previous=opened)
-        before = int(self._previous[sealed])
-        if before >= 0:
-            self._release(before)
+    # ---- what the kernels cannot do
+
+    def _encode(self, stream: int) -> None:
+        """Let the codec's library encode a full block; `append` then seals it."""
+        stack = self.layout.stack
+        data = self.codec.encode(self._staging[stream, stack : stack + self.block_frames])
+        length = len(data) - HEADER_BYTES
+        if data[0] == RAW:
+            length = -1
+        else:
+            self._scratch[stream, :length] = np.frombuffer(data, np.uint8, offset=HEADER_BYTES)
+        self._streams[stream, ENCODED] = length
+
+    def _make_room(self, n: int) -> None:
+        """Room for ``n`` bytes in the arena, and for more blocks in their table."""
+        used = int(self._state[N_SLOTS])
+        if used * self.block_frames > _MOST_FRAMES:
+            raise OverflowError(f"A frame store numbers at most {_MOST_FRAMES} frames")
+        if used + 2 > len(self._blocks):
+            more = np.zeros((len(self._blocks) // 2 + 16, BLOCK_COLUMNS), np.int32)
+            self._blocks = np.concatenate((self._blocks, more))
+        self._arena.make_room(n)
         chunk = self._arena.sparsest_chunk()
         if chunk is not None:
             self._empty_chunk(chunk)
-
-    def _encode(self, slot: int, frames: Bytes) -> bytes:
-        if self._unhelpful >= _GIVE_UP_AFTER and (self._unhelpful - _GIVE_UP_AFTER) % _TRY_AGAIN_EVERY:
-            self._unhelpful += 1
-            return with_header(RAW, frames)
-        base = self._choose_base(frames[0]) if self.codec.uses_base else -1
-        data = self.codec.encode(frames, self._base_frame(base))
-        if data[0] == RAW:
-            self._unhelpful += 1
-        else:
-            self._unhelpful = 0
-            if base >= 0:
-                self._base[slot] = base
-                self._references[base] += 1
-        return data
-
-    def _choose_base(self, frame: Bytes) -> int:
-        """Slot of the base frame for a block that begins with ``frame``; a new base where the old one has grown unlike."""
-        self._base_age += 1
-        if self._current_base >= 0:
-            if self._base_age < _BASE_BLOCKS:
-                return self._current_base
-            base = self._base_frame(self._current_base)
-            if base is not None and self.codec.resembles(base, frame):
-                self._base_age = 0
-                return self._current_base
-            self._release(self._current_base)
-        self._current_base, self._base_age = self._new_slot(previous=-1), 0
-        self._keep(self._current_base, with_header(RAW, frame))
-        return self._current_base
-
-    def _base_frame(self, slot: int) -> Bytes | None:
-        return None if slot < 0 else self._arena.get(int(self._place[slot]), int(self._length[slot]))[HEADER_BYTES:]
-
-    def _keep(self, slot: int, data: bytes) -> None:
-        self._place[slot], self._length[slot] = self._arena.put(data), len(data)
-
-    def _new_slot(self, previous: int) -> int:
-        """A slot with one reference, that of whoever asked for it."""
-        if self._free_slots:
-            slot = self._free_slots.pop()
-        else:
-            slot, self._n_slots = self._n_slots, self._n_slots + 1
-            if slot * self.block_frames > _MOST_FRAMES:
-                raise OverflowError(f"A frame store numbers at most {_MOST_FRAMES} frames")
-            if slot == len(self._references):
-                for name in _TABLES:
-                    table = getattr(self, name)
-                    setattr(self, name, np.concatenate((table, np.zeros(len(table) // 2 + 16, table.dtype))))
-        self._references[slot], self._previous[slot], self._base[slot] = 1, previous, -1
-        self._length[slot] = 0
-        return slot
-
-    def _release(self, slot: int) -> None:
-        self._references[slot] -= 1
-        if self._references[slot] == 0:
-            self._drop(slot)
-
-    def _drop(self, slot: int) -> None:
-        """Give back the bytes and the slot of a sealed block that nobody needs."""
-        self._arena.free(int(self._place[slot]), int(self._length[slot]))
-        self._free_slots.append(slot)
-        base = int(self._base[slot])
-        if base >= 0:
-            self._release(base)
+            self._arena.make_room(n)
 
     def _empty_chunk(self, chunk: int) -> None:
         """Move what is alive in a chunk to the end of the arena, so that the chunk goes back to the system."""
-        alive = (self._references[: self._n_slots] > 0) & (self._length[: self._n_slots] > 0)
-        for slot in np.flatnonzero(alive & (self._place[: self._n_slots] >> CHUNK_BITS == chunk)).tolist():
-            place, length = int(self._place[slot]), int(self._length[slot])
-            self._place[slot] = self._arena.put(self._arena.get(place, length))
-            self._arena.free(place, length)
+        for slot in self._sealed_slots(self._blocks[:, CHUNK] == chunk).tolist():
+            data = self._bytes_in(slot)
+            self._blocks[slot, [CHUNK, OFFSET]] = self._arena.put(data)
+            self._arena.free(chunk, len(data))
+
+    def _sealed_slots(self, among: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+        sealed = (self._blocks[:, REFERENCES] > 0) & (self._blocks[:, LENGTH] > 0)
+        return np.flatnonzero(sealed if among is None else sealed & among)
 
     # ---- state
 
     def _allocate(self) -> None:
         stack = self.layout.stack
-        self._heads = np.zeros((self.n_columns, self.n_cells), np.int32)
+        self._heads = np.zeros((self.n_cells, self.n_columns), np.int32)
         rows = stack + self.block_frames + stack  # an observation that fills the block may be longer than its rest
         self._staging = np.zeros((self.n_streams, rows, self.layout.frame_bytes), np.uint8)
-        self._freed = np.empty(64, np.int32)
+        how = {"none": NOBODY, "delta": DELTA}.get(self.codec.name, LIBRARY)
+        self._fixed = (stack, self.block_frames, how)
+        block_bytes = self.block_frames * self.layout.frame_bytes if how != NOBODY else 0
+        self._scratch = np.empty((self.n_streams, block_bytes), np.uint8)
         self._arena = Arena()
         self._reset_tables()
 
     def _reset_tables(self) -> None:
-        self._references, self._previous, self._base, self._length = (np.zeros(64, np.int32) for _ in range(4))
-        self._place = np.zeros(64, np.int64)
-        self._free_slots: list[int] = []
-        self._n_slots, self._unhelpful, self._current_base, self._base_age = 0, 0, -1, 0
-        self._streams = np.zeros((self.n_streams, 4), np.int64)
+        k = self._kernels
+        stack, block_frames, how = self._fixed
+        self._blocks = np.zeros((max(64, 2 * self.n_streams), BLOCK_COLUMNS), np.int32)
+        self._state = np.zeros(STATE_ENTRIES, np.int64)
+        self._state[[FREE, CURRENT_BASE]] = -1
+        self._streams = np.zeros((self.n_streams, STREAM_COLUMNS), np.int64)
         for stream in range(self.n_streams):
-            opened = self._new_slot(previous=-1)
-            self._place[opened] = -1 - stream
+            k.open_block(stream, k.new_slot(self._blocks, self._state, -1), how, self._streams, self._blocks, self._state)
             # Streams begin at different places of their first block, so that they are not all sealed at one step.
-            phase = stream * self.block_frames // self.n_streams
-            self._staging[stream, : self.layout.stack + phase] = 0
-            self._streams[stream] = phase, -1, opened, self._new_slot(previous=opened)
+            phase = stream * block_frames // self.n_streams
+            self._staging[stream, : stack + phase] = 0
+            self._streams[stream, [FILL, HEAD]] = phase, -1
+        self._encode_open_blocks()
+
+    def _encode_open_blocks(self) -> None:
+        """Encode what stands in open blocks, as `append` would have done."""
+        k = self._kernels
+        stack, block_frames, how = self._fixed
+        if how == DELTA:
+            for stream, fill in enumerate(self._streams[:, FILL].tolist()):
+                k.encode_open_block(
+                    stream, 0, fill, self._staging, self._scratch, self._streams, self._blocks, self._arena.table,
+                    stack, block_frames,
+                )  # fmt: skip
 
     def _load_kernels(self) -> None:
         # Here and not at the top: numba takes a while to import, and this library is imported for other things too.

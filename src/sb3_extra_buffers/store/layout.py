@@ -63,7 +63,7 @@ class FrameLayout:
 
     def to_bytes(self, observations: NDArray[Any]) -> Bytes:
         """Bytes of observations with their frames one behind the other: ``(n, *shape)`` -> ``(n, observation_bytes)``."""
-        if self._is_interleaved:
+        if self.is_interleaved:
             observations = np.moveaxis(observations.reshape(self._cut_shape(len(observations))), -2, 1)
         contiguous = np.ascontiguousarray(observations, self.dtype)
         return contiguous.reshape(-1).view(np.uint8).reshape(len(observations), self.observation_bytes)
@@ -71,14 +71,15 @@ class FrameLayout:
     def from_bytes(self, data: Bytes) -> NDArray[Any]:
         """The inverse of `to_bytes`, on the same memory where frames lie one behind the other."""
         values = data.view(self.dtype)
-        if not self._is_interleaved:
+        if not self.is_interleaved:
             return values.reshape(len(data), *self.shape)
         *lead, stack, channels = self._cut_shape(len(data))
         frames = values.reshape(len(data), stack, *lead[1:], channels)
         return np.ascontiguousarray(np.moveaxis(frames, 1, -2)).reshape(len(data), *self.shape)
 
     @cached_property
-    def _is_interleaved(self) -> bool:
+    def is_interleaved(self) -> bool:
+        """Whether frames lie between each other in memory, so that an observation's bytes have to be rearranged."""
         return self.stack > 1 and self.axis == -1 and len(self.shape) > 1
 
     def _cut_shape(self, n: int) -> tuple[int, ...]:

@@ -24,18 +24,19 @@ class ObservationBytes:
         self._split = kernels.split_four_channels
         one_byte, one_channel = layout.dtype.itemsize == 1, len(layout.shape) == 3 and layout.frame_shape[layout.axis] == 1
         self._four_channels = kernels.COMPILED and layout.stack == 4 and one_byte and one_channel
-        self._plain_bytes = layout.dtype == np.uint8 and layout.axis == 0
+        self._is_in_order, self._is_bytes = not layout.is_interleaved, layout.dtype == np.uint8
 
     def __call__(self, observations: NDArray[Any]) -> Bytes:
-        """``(n, *shape)`` -> ``(n, observation_bytes)``, frames one behind the other."""
-        layout = self._layout
-        if self._plain_bytes and observations.flags.c_contiguous:
-            values = observations.reshape(len(observations), layout.observation_bytes)
+        """``(n, *shape)`` -> all bytes, frames one behind the other."""
+        if self._is_in_order and observations.flags.c_contiguous:
+            values = observations.reshape(-1)
+            if not self._is_bytes:
+                values = values.view(np.uint8)
         elif self._four_channels and (pixels := self._channels_last(observations)).flags.c_contiguous:
-            values = np.empty((len(pixels), layout.observation_bytes), np.uint8)
+            values = np.empty(pixels.size, np.uint8)
             self._split(pixels.reshape(len(pixels), -1, 4).view(np.uint8), values)
         else:
-            values = layout.to_bytes(observations)
+            values = self._layout.to_bytes(observations).reshape(-1)
         # Kernels are compiled for arrays that can be written to; a second set for read-only ones is not worth its time.
         return values if values.flags.writeable else values.copy()
 
