@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sb3_extra_buffers.codecs import available_codecs, make_codec
+from sb3_extra_buffers.codecs import available_codecs, kernels, make_codec
 from tests.contracts import check_damage, check_prefix, check_round_trip
 
 PROFILE = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -62,3 +62,31 @@ def test_rle_and_rle_jit_write_the_same_bytes(block: tuple[np.ndarray, str], run
     out = np.empty_like(block[0])
     make_codec("rle-jit", options).decode(encoded, out)
     assert out.tobytes() == block[0].tobytes()
+
+
+@settings(PROFILE, max_examples=400)
+@given(
+    n=st.integers(1, 200), at=st.integers(0, 5), changed=st.floats(0, 1), values=st.integers(1, 255),
+    limit=st.integers(0, 300), seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_patches_stay_within_their_limit(n: int, at: int, changed: float, values: int, limit: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    before = rng.integers(0, values + 1, n + at, np.uint8)
+    after = np.where(rng.random(n + at) < changed, rng.integers(0, values + 1, n + at, np.uint8), before)
+    out = np.full(400, 77, np.uint8)
+    end = kernels.write_patches(before, at, after, at, n, out, 3, limit)
+    assert end <= limit
+    assert (out[:3] == 77).all()
+    assert (out[max(limit, 3) :] == 77).all()
+    if end >= 0:
+        frame = before[at:].copy()
+        assert kernels.apply_patches(out[:end].copy(), 3, frame, np.zeros(n, np.uint8)) == end
+        assert frame.tobytes() == after[at:].tobytes()
+
+
+def test_a_patch_far_into_a_large_frame_stays_within_its_limit() -> None:
+    after = np.zeros((1 << 21) + 20, np.uint8)
+    after[-9] = 1  # one byte, behind a skip that takes four
+    out = np.full(100, 77, np.uint8)
+    assert kernels.write_patches(np.zeros_like(after), 0, after, 0, after.size, out, 3, 15) == 10
+    assert (out[15:] == 77).all()

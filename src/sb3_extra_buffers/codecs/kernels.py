@@ -228,8 +228,8 @@ def write_patches(
                     return -1
                 position = _put_number(out, position, length << 1)
                 position = _put_number(out, position, start - reached)
-                if length <= 8 and after_at + start + 8 <= after.size:
-                    copy_word(out, position, after, after_at + start)  # _PATCH_OVERHEAD is room enough
+                if length <= 8 and position + 8 <= limit and after_at + start + 8 <= after.size:
+                    copy_word(out, position, after, after_at + start)
                 else:
                     copy_part(out, position, after, after_at + start, length)
                 position += length
