@@ -1,18 +1,17 @@
 """Fit the table of gpu_buffers/size_estimation.py from committed benchmark results.
 
-    python scripts/fit_heap_heuristic.py                       # reads benchmarks/results/*.json
+    python scripts/fit_heap_heuristic.py                       # reads all of benchmarks/results
     python scripts/fit_heap_heuristic.py results.json --check  # fails if the table is not the one that would be written
 
-A result file is a list of rows, or an object with such a list under "rows". Rows that matter have
+The results are those of
 
-    "method"                    e.g. "tiles" or "zstd3"
-    "bytes_per_transition"      what the observations of a transition take on the device
-    "raw_bytes_per_transition"  what they take in SB3's buffer
-    "columns"                   stacked observations in a raw transition: 2 for obs and next_obs (the default), 1 for a rollout
-    "buffer"                    if given, only those whose name begins with "Gpu" count
-    "game"                      for the comment above the table
+    python -m sb3_extra_buffers bench --repeats 1 --out benchmarks/results/gpu \\
+        --game MsPacman Pong Seaquest Breakout Qbert SpaceInvaders BeamRider \\
+        --methods gpu-tiles gpu-none gpu-rle gpu-zstd-5 gpu-zstd1 gpu-zstd3 gpu-zstd9 gpu-zstd15 gpu-zstd19
 
-The ratio of a method is that of the game that compresses worst.
+Rows of GPU buffers count, in whatever file they are; those of noise do not. A ratio is what observations take, index tables
+and spare room included, as a part of SB3's array of stacked observations. That of a method is the one of the game that
+compresses worst.
 """
 
 from __future__ import annotations
@@ -23,37 +22,52 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sb3_extra_buffers.gpu_buffers.methods import split_method
+from sb3_extra_buffers.gpu_buffers.size_estimation import DEFAULT_LEVEL
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "src/sb3_extra_buffers/gpu_buffers/size_estimation.py"
 BEGIN, END = "# BEGIN TABLE\n", "# END TABLE\n"
+GPU = "gpu-"
+#: SB3's buffers, and how many stacked observations of a transition they hold.
+UNITS = {"sb3": 1, "sb3-default": 2}
 
 Ratios = dict[str, dict[int, float]]
 
 
-def read_rows(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Rows of GPU buffers in result files."""
+class Row(NamedTuple):
+    """What a method was measured at on a game."""
+
+    method: str
+    game: str
+    ratio: float
+
+
+def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
+    """Rows of GPU buffers on games in result files."""
     for path in paths:
-        content = json.loads(path.read_text())
-        for row in content.get("rows", []) if isinstance(content, dict) else content:
-            if isinstance(row, dict) and "bytes_per_transition" in row and row.get("buffer", "Gpu").startswith("Gpu"):
-                yield row
+        saved = json.loads(path.read_text())
+        for results in saved.get("workloads", {}).values():
+            raw = {_work(one): one["observation_bytes"] / UNITS[one["buffer"]] for one in results if one["buffer"] in UNITS}
+            for result in results:
+                if result["buffer"].startswith(GPU) and result["workload"] != "noise" and _work(result) in raw:
+                    ratio = result["observation_bytes"] / raw[_work(result)]
+                    yield Row(result["buffer"].removeprefix(GPU), result["workload"], ratio)
 
 
-def fit(rows: Iterable[dict[str, Any]]) -> Ratios:
-    """Family -> level -> bytes per transition as a part of one stacked observation, of the worst row.
+def _work(result: dict[str, Any]) -> tuple[str, int]:
+    return result["workload"], result["transitions"]
 
-    :param rows: see the module's docstring
-    """
+
+def fit(rows: Iterable[Row]) -> Ratios:
+    """Family -> level -> ratio of the worst row."""
     ratios: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for row in rows:
-        family, level = split_method(row["method"])
-        level = level if level is not None else 3 if family == "zstd" else 0
-        ratio = row["bytes_per_transition"] / (row["raw_bytes_per_transition"] / row.get("columns", 2))
-        ratios[family][level] = max(ratio, ratios[family].get(level, 0.0))
+        family, level = split_method(row.method)
+        level = DEFAULT_LEVEL.get(family, 0) if level is None else level
+        ratios[family][level] = max(row.ratio, ratios[family].get(level, 0.0))
     return {family: dict(sorted(levels.items())) for family, levels in sorted(ratios.items())}
 
 
@@ -72,18 +86,23 @@ def table_of(ratios: Ratios, games: Iterable[str]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", nargs="*", type=Path, help="result files; benchmarks/results/*.json if none is given")
+    parser.add_argument("results", nargs="*", type=Path, help="result files; all in benchmarks/results if none is given")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the table would change")
     parser.add_argument("--table", type=Path, default=TABLE, help="the module that holds the table")
     options = parser.parse_args(arguments)
-    rows = list(read_rows(options.results or sorted((ROOT / "benchmarks/results").glob("*.json"))))
-    if not rows:
-        print("No rows with bytes_per_transition of a GPU buffer: the table stays as it is", file=sys.stderr)
+    missing = [str(path) for path in options.results if not path.is_file()]
+    if missing:
+        parser.error(f"no such file: {', '.join(missing)}")
+    rows = list(read_rows(options.results or sorted((ROOT / "benchmarks/results").rglob("*.json"))))
+    ratios = fit(rows)
+    unmeasured = [family for family in ("none", "rle", "tiles", "zstd") if family not in ratios]
+    if unmeasured:
+        print(f"No rows of {', '.join(GPU + family for family in unmeasured)}: the table stays as it is", file=sys.stderr)
         return 1
     text = options.table.read_text()
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    fitted = head + BEGIN + table_of(fit(rows), (row.get("game", "?") for row in rows)) + END + tail
+    fitted = head + BEGIN + table_of(ratios, (row.game for row in rows)) + END + tail
     if options.check:
         print("The table is up to date" if fitted == text else "The table is out of date: run this without --check")
         return int(fitted != text)

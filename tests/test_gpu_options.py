@@ -20,10 +20,10 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecFrameStack, VecTransposeImage
 
-import sb3_extra_buffers.gpu_buffers as gpu_buffers
 from sb3_extra_buffers.errors import LossyStorageWarning
 from sb3_extra_buffers.gpu_buffers import (
     COMPRESSION_METHOD_MAP,
+    GpuDictReplayBuffer,
     GpuReplayBuffer,
     GpuRolloutBuffer,
     find_gpu_buffer_dtypes,
@@ -62,11 +62,7 @@ def room_of(buffer: Any) -> Any:
 # ---- names
 
 
-def test_exported_names() -> None:
-    assert set(gpu_buffers.__all__) == {
-        "COMPRESSION_METHOD_MAP", "GpuDictReplayBuffer", "GpuDictRolloutBuffer", "GpuReplayBuffer", "GpuRolloutBuffer",
-        "find_gpu_buffer_dtypes", "has_zstd",
-    }  # fmt: skip
+def test_the_methods_that_there_are() -> None:
     assert set(COMPRESSION_METHOD_MAP) == {"tiles", "none", "rle", "zstd"}
     assert has_zstd()
 
@@ -130,6 +126,8 @@ def test_observations_live_where_the_buffer_does_if_not_told_otherwise() -> None
         ({"heap_bytes": 1.5}, "heap_bytes must be a positive number"),
         ({"dtypes": {"elem": th.uint8}}, "dtypes may hold 'elem_type' and 'runs_type'"),
         ({"compression_method": {"camera": "rle"}}, "the observation has"),
+        ({"buffer_device": "banana"}, "buffer_device must be a device that torch can use here, got 'banana'"),
+        ({"dtypes": {"elem_type": th.bfloat16}}, "torch.bfloat16, which NumPy does not have"),
     ],
 )
 def test_bad_keywords_are_refused_at_once(options: dict[str, Any], message: str) -> None:
@@ -148,9 +146,18 @@ def test_levels_may_be_given_as_options() -> None:
 
 
 def test_max_slot_bytes_is_the_heap_per_observation() -> None:
-    with pytest.warns(DeprecationWarning, match="Use heap_bytes"):
+    with pytest.warns(DeprecationWarning, match="Use heap_bytes") as caught:
         buffer = GpuReplayBuffer(*ARGS, max_slot_bytes=100, compression_method="rle")
+    with pytest.warns(DeprecationWarning, match="Use heap_bytes") as caught_too:
+        GpuRolloutBuffer(20, SPACE, ACTIONS, "cpu", max_slot_bytes=100)
     assert room_of(buffer).limit == 100 * 40
+    assert [caught[0].filename, caught_too[0].filename] == [__file__, __file__]  # where the user wrote it
+
+
+def test_a_dict_of_nothing_is_as_empty_as_sb3s() -> None:
+    buffer = GpuDictReplayBuffer(40, spaces.Dict({}), ACTIONS, "cpu", 2)
+    buffer.add({}, {}, np.zeros((2, 1)), np.zeros(2), np.zeros(2), [{}, {}])
+    assert buffer.sample(3).observations == {}
 
 
 def test_a_narrower_dtype_warns_and_is_honoured() -> None:
@@ -208,6 +215,14 @@ def test_the_estimate_is_per_cell() -> None:
     )
 
 
+def test_dtypes_of_numpy_are_as_good_as_torchs() -> None:
+    assert estimate_max_slot_bytes((4, 84, 84), np.float32) == estimate_max_slot_bytes((4, 84, 84), th.float32)
+    assert find_gpu_buffer_dtypes((4, 84, 84), elem_dtype=np.uint8) == find_gpu_buffer_dtypes((4, 84, 84))
+    assert numpy_dtype_to_torch(th.int16) is th.int16
+    with pytest.raises(ValueError, match="n_cells must be a number of observations, got -5"):
+        estimate_total_heap_bytes((4, 84, 84), -5)
+
+
 def test_a_real_game_fits_into_the_estimate() -> None:
     gym.register_envs(ale_py)
     env = VecTransposeImage(VecFrameStack(make_atari_env("MsPacmanNoFrameskip-v4", n_envs=4, seed=3), 4))
@@ -239,26 +254,38 @@ def test_a_real_game_fits_into_the_estimate() -> None:
 
 def test_the_script_fits_the_worst_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = load(ROOT / "scripts" / "fit_heap_heuristic.py")
-    row = {"buffer": "GpuReplayBuffer", "raw_bytes_per_transition": 200, "game": "Pong"}
-    rows = [
-        {**row, "method": "zstd3", "bytes_per_transition": 20},
-        {**row, "method": "zstd", "bytes_per_transition": 30, "game": "Qbert"},
-        {**row, "method": "tiles", "bytes_per_transition": 2, "columns": 1},
-        {**row, "method": "zstd3", "bytes_per_transition": 99, "buffer": "CompressedReplayBuffer"},
-        {"method": "zstd3", "milliseconds": 3},
-    ]
+
+    def rows(game: str, transitions: int = 40, **bytes_of: int) -> list[dict[str, Any]]:
+        given = {name.replace("_", "-"): nbytes for name, nbytes in bytes_of.items()}
+        shared = {"workload": game, "transitions": transitions}
+        return [{"buffer": name, "observation_bytes": nbytes, **shared} for name, nbytes in given.items()]
+
+    pong = rows("Pong", sb3=1000, sb3_default=2000, gpu_zstd3=20, gpu_tiles=2, gpu_none=250, gpu_rle=99, zstd3=9999)
+    workloads = {
+        "Pong": pong,
+        "Qbert": rows("Qbert", sb3_default=2000, gpu_zstd=30, gpu_zstd9=25),
+        "of another size": [*rows("Pong", sb3=1000), *rows("Pong", 80, gpu_tiles=999)],
+        "noise": rows("noise", sb3=1000, gpu_tiles=1000),
+    }
     results, table = tmp_path / "results.json", tmp_path / "table.py"
-    results.write_text(json.dumps({"rows": rows}))
+    results.write_text(json.dumps({"workloads": workloads}))
     shutil.copy(size_estimation.__file__, table)
     arguments = [str(results), "--table", str(table)]
     assert script.main([*arguments, "--check"]) == 1
     assert script.main(arguments) == 0
     assert script.main([*arguments, "--check"]) == 0
     assert "up to date" in capsys.readouterr().out
-    assert load(table).RATIOS == {"tiles": {0: 0.01}, "zstd": {3: 0.3}}
+    assert load(table).RATIOS == {
+        "none": {0: 0.25}, "rle": {0: 0.099}, "tiles": {0: 0.002}, "zstd": {3: 0.03, 9: 0.025},
+    }  # fmt: skip
     assert "# Worst of: Pong, Qbert." in table.read_text()
-    results.write_text("[]")
+    before = table.read_text()
+    results.write_text(json.dumps({"workloads": {"Pong": pong[:-3]}, "sizes": []}))
     assert script.main(arguments) == 1
+    assert "No rows of gpu-none, gpu-rle" in capsys.readouterr().err
+    assert table.read_text() == before
+    with pytest.raises(SystemExit, match="2"):
+        script.main([str(tmp_path / "nothing.json")])
 
 
 # ---- examples

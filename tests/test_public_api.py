@@ -33,6 +33,14 @@ NAMES: dict[str, set[str]] = {
         "CompressedMaskableDictRolloutBuffer", "CompressedMaskableRolloutBuffer", "CompressedRecurrentDictRolloutBuffer",
         "CompressedRecurrentRolloutBuffer", "compress_rollout_buffer",
     },
+    "gpu_buffers": {
+        "COMPRESSION_METHOD_MAP", "GpuDictReplayBuffer", "GpuDictRolloutBuffer", "GpuReplayBuffer", "GpuRolloutBuffer",
+        "find_gpu_buffer_dtypes", "has_zstd",
+    },
+    "gpu_buffers.raw_buffer": {"HeapFullError", "RawBuffer", "Room", "SharedRawHeap"},
+    "gpu_buffers.utils": {
+        "estimate_max_slot_bytes", "estimate_total_heap_bytes", "find_gpu_buffer_dtypes", "numpy_dtype_to_torch",
+    },
     "codecs": {"CODECS", "Codec", "auto_codec", "available_codecs", "make_codec"},
     "store": {"ArrayView", "DetectingStore", "FrameLayout", "FrameStore", "MemoryUsage"},
 }  # fmt: skip
@@ -80,7 +88,8 @@ def test_constructor_keywords() -> None:
 def test_errors_are_of_the_kinds_that_callers_know() -> None:
     tree = {
         "CodecError": ValueError, "MissingBackendError": ImportError, "CorruptDataError": ValueError,
-        "ObservationError": ValueError, "LossyStorageWarning": UserWarning, "FallbackWarning": UserWarning,
+        "ObservationError": ValueError, "HeapFullError": MemoryError,
+        "LossyStorageWarning": UserWarning, "FallbackWarning": UserWarning,
     }  # fmt: skip
     for name, kind in tree.items():
         assert issubclass(getattr(errors, name), kind)

@@ -26,7 +26,7 @@ from sb3_extra_buffers.store.device import DeviceStore
 from sb3_extra_buffers.store.device_view import DetectingDeviceStore, DeviceArrayView
 
 #: What is asked for beyond what a full buffer would need by its first steps.
-_MARGIN = 1.1
+_MARGIN = 1.25
 #: Part of the transitions that is evicted at once.
 _EVICT = 32
 
@@ -99,7 +99,10 @@ class GpuObservations(CompressedObservations):
             for store in self._device_stores():
                 store.reserve(self.n_envs * len(self._column_names))
         except HeapFullError as error:
-            needed = int(_MARGIN * error.needed_bytes * self.buffer_size / max(self.size(), 1))
+            # As the steps so far have it, but no more than dense frames take.
+            dense = sum(store.memory.expected.nbytes for store in self._device_stores())
+            likely = min(error.needed_bytes * self.buffer_size // max(self.size(), 1), dense)
+            needed = int(_MARGIN * max(likely, error.needed_bytes))
             raise HeapFullError(
                 f"The observations of {self.size()} steps of {self.n_envs} envs have filled the "
                 f"{self._stores_limit()} bytes that they may take. All {self.buffer_size} steps need about "

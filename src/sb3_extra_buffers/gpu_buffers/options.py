@@ -47,7 +47,7 @@ class GpuOptions(CompressionOptions):
                 "max_slot_bytes is deprecated: observations have no slots of a fixed size any more. Use heap_bytes, the "
                 "bytes for all of them",
                 DeprecationWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         for name in ("heap_bytes", "max_slot_bytes"):
             value = getattr(self, name)
@@ -57,7 +57,7 @@ class GpuOptions(CompressionOptions):
             raise ValueError(f"GPU buffers keep frames one by one and have no blocks, got block_frames={self.block_frames}")
         if self.decompression_kwargs:
             raise CodecError(f"GPU methods have no options for decompression, got {dict(self.decompression_kwargs)}")
-        self.buffer_device = get_device(self.buffer_device)
+        self.buffer_device = _usable_device(self.buffer_device)
 
     def plans(self, leaves: list[Leaf], *, n_cells: int, n_streams: int, n_columns: int) -> dict[str, StorePlan]:
         """How each leaf will be stored."""
@@ -66,7 +66,7 @@ class GpuOptions(CompressionOptions):
         room = Room(self._limit(plans, methods, n_cells), is_hard=self.on_full != "grow")
         # Beside leaves that do not use the heap, it begins with its share and grows within the limit.
         n_heaped = sum(split_method(methods[key])[0] in HEAP_METHODS and not _is_tiny(plan) for key, plan in plans.items())
-        heap = SharedRawHeap(room.limit * n_heaped // len(leaves), self.buffer_device, room)
+        heap = SharedRawHeap(room.limit * n_heaped // max(len(leaves), 1), self.buffer_device, room)
         return {
             key: DevicePlan(
                 **{field.name: getattr(plan, field.name) for field in dataclasses.fields(StorePlan)},
@@ -109,4 +109,20 @@ def _is_tiny(plan: StorePlan) -> bool:
 
 
 def _numpy_dtype(dtype: Any) -> Any:
-    return th.empty(0, dtype=dtype).numpy().dtype if isinstance(dtype, th.dtype) else dtype
+    if not isinstance(dtype, th.dtype):
+        return dtype
+    try:
+        return th.empty(0, dtype=dtype).numpy().dtype
+    except TypeError:
+        raise ValueError(f"dtypes asks for {dtype}, which NumPy does not have; observations come as NumPy arrays") from None
+
+
+def _usable_device(device: th.device | str) -> th.device:
+    """SB3's choice of a device, which is the CPU where there is no CUDA; refused if tensors cannot be made there."""
+    try:
+        usable = get_device(device)
+        th.empty(0, device=usable)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0].split(". ")[0]
+        raise ValueError(f"buffer_device must be a device that torch can use here, got {str(device)!r}: {reason}") from None
+    return usable

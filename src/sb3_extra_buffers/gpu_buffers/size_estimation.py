@@ -25,7 +25,7 @@ RATIOS: dict[str, dict[int, float]] = {
 SAFETY = 1.25
 
 #: The level that a family without a level in its name stands for.
-_DEFAULT_LEVEL = {"zstd": 3}
+DEFAULT_LEVEL = {"zstd": 3}
 
 
 def estimate_ratio(method: str) -> float:
@@ -37,6 +37,6 @@ def estimate_ratio(method: str) -> float:
     """
     family, level = split_method(method)
     levels = sorted(RATIOS[family])
-    wanted = _DEFAULT_LEVEL.get(family, 0) if level is None else level
+    wanted = DEFAULT_LEVEL.get(family, 0) if level is None else level
     ratio = float(np.interp(wanted, levels, [RATIOS[family][known] for known in levels]))
     return min(ratio * SAFETY, 1.0)

@@ -17,16 +17,16 @@ from sb3_extra_buffers.store.device import torch_dtype
 __all__ = ["estimate_max_slot_bytes", "estimate_total_heap_bytes", "find_gpu_buffer_dtypes", "numpy_dtype_to_torch"]
 
 
-def numpy_dtype_to_torch(dtype: DTypeLike) -> th.dtype:
+def numpy_dtype_to_torch(dtype: DTypeLike | th.dtype) -> th.dtype:
     """The torch dtype of the same bits.
 
-    :param dtype: NumPy dtype
+    :param dtype: NumPy dtype; one of torch stays as it is
     """
-    return torch_dtype(np.dtype(dtype))
+    return dtype if isinstance(dtype, th.dtype) else torch_dtype(np.dtype(dtype))
 
 
 def find_gpu_buffer_dtypes(
-    obs_shape: int | tuple[int, ...], elem_dtype: th.dtype = th.uint8, compression_method: str = "tiles"
+    obs_shape: int | tuple[int, ...], elem_dtype: DTypeLike | th.dtype = th.uint8, compression_method: str = "tiles"
 ) -> dict[str, Any]:
     """`dtypes=` for a GPU buffer: store in this dtype, with the smallest run lengths that fit an observation.
 
@@ -36,11 +36,11 @@ def find_gpu_buffer_dtypes(
     """
     split_method(compression_method)
     n = obs_shape if isinstance(obs_shape, int) else math.prod(obs_shape)
-    return {"elem_type": elem_dtype, "runs_type": torch_dtype(np.dtype(find_smallest_dtype(n)))}
+    return {"elem_type": numpy_dtype_to_torch(elem_dtype), "runs_type": torch_dtype(np.dtype(find_smallest_dtype(n)))}
 
 
 def estimate_max_slot_bytes(
-    obs_shape: int | tuple[int, ...], elem_dtype: th.dtype = th.uint8, compression_method: str = "tiles"
+    obs_shape: int | tuple[int, ...], elem_dtype: DTypeLike | th.dtype = th.uint8, compression_method: str = "tiles"
 ) -> int:
     """Bytes to ask for per observation.
 
@@ -49,11 +49,14 @@ def estimate_max_slot_bytes(
     :param compression_method: the method that will be used
     """
     n = obs_shape if isinstance(obs_shape, int) else math.prod(obs_shape)
-    return math.ceil(estimate_ratio(compression_method) * n * elem_dtype.itemsize)
+    return math.ceil(estimate_ratio(compression_method) * n * numpy_dtype_to_torch(elem_dtype).itemsize)
 
 
 def estimate_total_heap_bytes(
-    obs_shape: int | tuple[int, ...], n_cells: int, elem_dtype: th.dtype = th.uint8, compression_method: str = "tiles"
+    obs_shape: int | tuple[int, ...],
+    n_cells: int,
+    elem_dtype: DTypeLike | th.dtype = th.uint8,
+    compression_method: str = "tiles",
 ) -> int:
     """`heap_bytes` for a buffer.
 
@@ -62,4 +65,6 @@ def estimate_total_heap_bytes(
     :param elem_dtype: dtype of an observation
     :param compression_method: the method that will be used
     """
-    return estimate_max_slot_bytes(obs_shape, elem_dtype, compression_method) * n_cells
+    if n_cells < 0:
+        raise ValueError(f"n_cells must be a number of observations, got {n_cells}")
+    return estimate_max_slot_bytes(obs_shape, elem_dtype, compression_method) * int(n_cells)

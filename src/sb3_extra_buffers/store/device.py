@@ -9,6 +9,7 @@ moment they are written. Memories that work in batches (see FrameMemory) get fra
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,14 +20,14 @@ import torch as th
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
+from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.store.detect import StorePlan
-from sb3_extra_buffers.store.device_memory import GROWTH, DenseMemory, FrameMemory, Room
+from sb3_extra_buffers.store.device_memory import GROWTH, DenseMemory, Expected, FrameMemory, Room
 from sb3_extra_buffers.store.frame_store import MemoryUsage
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
-#: frame bytes, frames of a full buffer, streams, device, room -> memory
-MakeMemory = Callable[[int, int, int, th.device, Room], FrameMemory]
+MakeMemory = Callable[[Expected, th.device, Room], FrameMemory]
 #: Frames that wait, at most, if not for a step that has more.
 _LARGEST_BATCH = 512
 #: Frames that are moved at once when the memory is changed for another.
@@ -63,8 +64,9 @@ class DeviceStore:
         self.n_cells, self.n_streams, self.n_columns = n_cells, n_streams, n_columns
         self._lock = threading.RLock()
         # Besides the cells' frames there are those of the streams' ends, and reset observations.
-        n_expected = 1 + n_cells + n_cells // 64 + 2 * n_streams * layout.stack
-        self.memory = make_memory(layout.frame_bytes, n_expected, n_streams, device, room)
+        n_frames = 1 + n_cells + n_cells // 64 + 2 * n_streams * layout.stack
+        expected = Expected(layout.frame_bytes, n_frames, n_streams, line_bytes_of(layout))
+        self.memory = make_memory(expected, device, room)
         self._load_kernels()
         self._allocate()
 
@@ -81,10 +83,17 @@ class DeviceStore:
             n_frames = n_observations * self.layout.stack
             if self.memory.batch_frames:
                 if self._n_waiting + n_frames > len(self._waiting):
-                    self.flush(strict=True)
+                    self._flush_within_limits()
             elif isinstance(self.memory, DenseMemory):
                 n_used = self._n_slots - self._n_free
                 self.memory.reserve(n_used + n_frames, strict=True)
+
+    def _flush_within_limits(self) -> None:
+        try:
+            self.flush(strict=True)
+        except HeapFullError as error:  # it stands for the first part that did not fit: count all that wait
+            needed = max(error.needed_bytes, self.room.taken + self._n_waiting * self.layout.frame_bytes)
+            raise HeapFullError(str(error), needed) from error
 
     def write(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
         """Put observations into cells, in this order. Goes beyond a hard limit rather than fail; see `reserve`.
@@ -184,9 +193,9 @@ class DeviceStore:
 
     def _change_to_dense(self) -> None:
         """Frames like noise are smaller as they are."""
-        smaller, n_expected = self.memory, self.memory.n_expected
+        smaller = self.memory
         smaller.room.leave(smaller)
-        self.memory = DenseMemory(self.layout.frame_bytes, n_expected, self.n_streams, self.device, self.room)
+        self.memory = DenseMemory(smaller.expected, self.device, self.room)
         alive = np.flatnonzero(self._references[: self._n_slots] > 0)
         alive = alive[alive > 0]
         for start in range(0, len(alive), _CHUNK_FRAMES):
@@ -281,6 +290,14 @@ class DeviceStore:
         self.__dict__.update(state)
         self._lock = threading.RLock()
         self._load_kernels()
+
+
+def line_bytes_of(layout: FrameLayout) -> int:
+    """Bytes of a line of a frame, if frames are pictures; else 0. Pictures have channels first or last, or none."""
+    shape = layout.frame_shape
+    channels_last = layout.axis == -1 if layout.stack > 1 else shape[-1:] < shape[:1]
+    line = shape[1:] if len(shape) == 3 and channels_last else shape[-1:]
+    return math.prod(line) * layout.dtype.itemsize if math.prod(line) < math.prod(shape) and len(shape) > 1 else 0
 
 
 def observations_of(layout: FrameLayout, frames: th.Tensor) -> th.Tensor:

@@ -17,7 +17,7 @@ import torch as th
 
 from sb3_extra_buffers.codecs.base import Codec
 from sb3_extra_buffers.store.device_heap import ALIGNMENT, Ints, RawBuffer, SharedRawHeap, aligned
-from sb3_extra_buffers.store.device_memory import FrameMemory, Room, Slots
+from sb3_extra_buffers.store.device_memory import Expected, FrameMemory, Room, Slots
 
 _BITS = 64
 
@@ -112,18 +112,8 @@ class HeapMemory(FrameMemory):
 
     batch_frames = 16
 
-    def __init__(
-        self,
-        frame_bytes: int,
-        n_expected: int,
-        n_streams: int,
-        device: th.device,
-        room: Room,
-        *,
-        heap: SharedRawHeap,
-        codec: PayloadCodec,
-    ) -> None:
-        super().__init__(frame_bytes, n_expected, n_streams, device, room)
+    def __init__(self, expected: Expected, device: th.device, room: Room, *, heap: SharedRawHeap, codec: PayloadCodec) -> None:
+        super().__init__(expected, device, room)
         self.heap, self.codec, self.payloads = heap, codec, RawBuffer(1, heap)
         self.clear()
 
@@ -149,6 +139,12 @@ class HeapMemory(FrameMemory):
 
     def parts(self) -> dict[int, int]:
         return {id(self.heap): self.heap.capacity}
+
+    @property
+    def nbytes(self) -> int:
+        """This memory's share of the heap, free bytes included."""
+        own = int(aligned(self.payloads.lengths).sum())
+        return self.heap.capacity * own // max(self.heap.live_bytes, 1)
 
     @property
     def host_bytes(self) -> int:

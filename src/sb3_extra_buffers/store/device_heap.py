@@ -40,6 +40,8 @@ class SharedRawHeap:
     """
 
     def __init__(self, capacity: int, device: th.device | str = "cpu", room: Room | None = None) -> None:
+        if capacity < 0:
+            raise ValueError(f"capacity must be a number of bytes, got {capacity}")
         self._words = th.zeros(max(capacity // ALIGNMENT, 1), dtype=th.int64, device=device)
         self.data_end = 0
         self.room = Room(capacity) if room is None else room
@@ -160,7 +162,14 @@ class RawBuffer:
         :param payloads: int64 words on the heap's device: the payloads one behind the other, each filled up to 8 bytes
         :param lengths: bytes of each payload
         """
-        sizes = aligned(np.asarray(lengths))
+        cells, sizes = np.asarray(cells, np.int64), aligned(np.asarray(lengths))
+        if len(cells) and (cells.min() < 0 or len(np.unique(cells)) < len(cells)):
+            raise ValueError(f"Cells must be numbers from 0, each once, got {cells.tolist()}")
+        if payloads.dtype != th.int64 or len(sizes) != len(cells) or len(payloads) * ALIGNMENT != sizes.sum():
+            raise ValueError(
+                f"{len(cells)} payloads of {np.asarray(lengths).tolist()} bytes are {sizes.sum() // ALIGNMENT} int64 words, "
+                f"each payload filled up to {ALIGNMENT} bytes; got {len(payloads)} of {payloads.dtype}"
+            )
         start = self.heap.allocate(int(sizes.sum()), strict=strict)
         if len(cells) and cells.max() >= len(self.start_idx):
             more = max(int(cells.max()) + 1 - len(self.start_idx), len(self.start_idx) // 2)
@@ -173,6 +182,8 @@ class RawBuffer:
 
     def read(self, cells: Ints) -> tuple[th.Tensor, Ints]:
         """Payloads one behind the other as int64 words, and where each begins, in bytes."""
+        if len(cells) and cells.min() < 0:
+            raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
         sizes = aligned(self.lengths[cells])
         words = self.heap.words.index_select(0, self.heap.ragged(self.start_idx[cells] // ALIGNMENT, sizes // ALIGNMENT))
         return words, np.cumsum(sizes) - sizes

@@ -66,12 +66,31 @@ class Room:
         return min(wanted, left)
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What is known about frames before the first of them.
+
+    :param frame_bytes: bytes of a frame
+    :param n_frames: frames that a full buffer is expected to hold
+    :param n_streams: streams that they come from, mostly in turn
+    :param line_bytes: bytes of a picture's line; 0 where there are no lines
+    """
+
+    frame_bytes: int
+    n_frames: int
+    n_streams: int
+    line_bytes: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all frames, dense."""
+        return self.n_frames * self.frame_bytes
+
+
 class FrameMemory(ABC):
     """Frames by slot, on a device.
 
-    :param frame_bytes: bytes of a frame
-    :param n_expected: frames that a full buffer is expected to hold
-    :param n_streams: streams that they come from, mostly in turn
+    :param expected: what is known about the frames
     :param device: where they live
     :param room: how many bytes they may take
     """
@@ -79,9 +98,9 @@ class FrameMemory(ABC):
     #: Frames that are worth to be put at once; 0 where it makes no difference.
     batch_frames = 0
 
-    def __init__(self, frame_bytes: int, n_expected: int, n_streams: int, device: th.device, room: Room) -> None:
-        self.frame_bytes, self.n_expected, self.n_streams = frame_bytes, n_expected, n_streams
-        self.device, self.room = device, room
+    def __init__(self, expected: Expected, device: th.device, room: Room) -> None:
+        self.expected, self.device, self.room = expected, device, room
+        self.frame_bytes = expected.frame_bytes
         room.join(self)
 
     @abstractmethod
@@ -139,9 +158,9 @@ def grown(tensor: th.Tensor, n_rows: int) -> th.Tensor:
 class DenseMemory(FrameMemory):
     """`none`: each frame as it is, a row of one tensor. Rows for a full buffer are taken at the first frame."""
 
-    def __init__(self, frame_bytes: int, n_expected: int, n_streams: int, device: th.device, room: Room) -> None:
-        super().__init__(frame_bytes, n_expected, n_streams, device, room)
-        self._rows = th.zeros((1, frame_bytes), dtype=th.uint8, device=device)
+    def __init__(self, expected: Expected, device: th.device, room: Room) -> None:
+        super().__init__(expected, device, room)
+        self._rows = th.zeros((1, self.frame_bytes), dtype=th.uint8, device=device)
         self._used = 1  # rows from here on were never touched
 
     def put(self, slots: Slots, frames: th.Tensor, *, strict: bool = False) -> None:
@@ -154,7 +173,7 @@ class DenseMemory(FrameMemory):
         if n_slots > self._used:
             self.room.grow_by(0, n_slots - self._used, self.frame_bytes, strict=strict)
         if n_slots > len(self._rows):
-            n_rows = max(n_slots + n_slots // GROWTH, self.n_expected)
+            n_rows = max(n_slots + n_slots // GROWTH, self.expected.n_frames)
             if self.room.is_hard and strict:
                 n_rows = max(min(n_rows, self.room.limit // self.frame_bytes), n_slots)
             rows = th.empty((n_rows, self.frame_bytes), dtype=th.uint8, device=self.device)  # untouched pages cost nothing

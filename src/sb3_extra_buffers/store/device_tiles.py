@@ -1,8 +1,4 @@
-"""`tiles`: a frame as a tree of pieces that are stored once and named by number.
-
-    (1, 84, 84) uint8:  252 pieces of 28 bytes    level 0: rows of 7 words, named by int32 numbers
-                        6 names, two lines        level 1: 42 rows a frame
-                        6 of those names          level 2: 7 rows, whose names the slot keeps
+"""`tiles`: a frame as a tree of pieces that are stored once and named by number. Below: device_tree, which says how it is cut.
 
 What stands still between frames, and whatever returns, costs nothing but names. Decoding is one `index_select` per level:
 static shapes, no transfer, no wait for the device. Encoding compares each row with the one that stood there before, looks
@@ -19,39 +15,23 @@ import numpy as np
 import torch as th
 
 from sb3_extra_buffers.errors import HeapFullError
-from sb3_extra_buffers.store.device_memory import GROWTH, FrameMemory, Room, Slots, grown
+from sb3_extra_buffers.store.device_memory import GROWTH, Expected, FrameMemory, Room, Slots, grown
+from sb3_extra_buffers.store.device_tree import plan_tree
 
-#: Words in a piece, best first. Fewer make more names, more find less that repeats.
-_PIECE_WORDS = (7, 8, 6, 5, 9, 10, 4)
-#: Rows of one level that make one of the next, best first.
-_BRANCHES = (6, 4, 3, 5, 7, 2)
-#: Names of the last level that a slot may keep.
-_TOP_NAMES = 8
-#: Places in the table that a row may have.
-_PROBES = 4
-#: How often a row that lost its place to another one tries again.
-_ROUNDS = 6
+#: Places in a line of the table.
+_PLACES = 8
+#: Spreads a sum over all bits of a hash. Odd, so that none is lost.
+_MIX = 0x1E3779B97F4A7C15
 #: Used part of a table: when it is made anew, and then.
-_FULLEST_TABLE, _EMPTIEST_TABLE = 0.7, 0.55
+_FULLEST_TABLE, _EMPTIEST_TABLE = 0.85, 0.6
 #: Part of the dense size above which tiles are not worth their while.
 _WORTHWHILE = 0.6
 #: Rows are looked for that nobody needs when one frame in so many is dead.
 _SWEEP_AT = 16
 
 
-def plan_tree(frame_bytes: int) -> tuple[int, int, list[int]]:
-    """Words of a frame with padding, words of a piece, and how many rows of each level make one of the next.
-
-    :param frame_bytes: bytes of a frame
-    """
-    words = -(-frame_bytes // 4)
-    piece = next((width for width in _PIECE_WORDS if words % width == 0), _PIECE_WORDS[0])
-    names, branches = -(-words // piece), []
-    while names > _TOP_NAMES:
-        branch = next((branch for branch in _BRANCHES if names % branch == 0), _BRANCHES[0])
-        names = -(-names // branch)
-        branches.append(branch)
-    return names * int(np.prod(branches, dtype=np.int64)) * piece, piece, branches
+#: What finds room for so many rows of a level, or raises HeapFullError.
+MakeRoom = Callable[["Level", int], None]
 
 
 class Level:
@@ -67,7 +47,8 @@ class Level:
         self._rows = th.zeros((64, width), dtype=th.int32, device=device)
         self._free = th.arange(1, 64, dtype=th.int32, device=device)
         self._n_taken = 0  # of the free rows
-        self._table = th.zeros(64, dtype=th.int32, device=device)  # names by hash, 0 where there is none
+        self._table = th.zeros((8, _PLACES), dtype=th.int32, device=device)
+        self._name_bits = len(self._rows).bit_length()
         self._recent = th.zeros(n_recent, dtype=th.int32, device=device)  # names of the rows of the last frames
         # Small enough that the sum of products stays below 2 ** 63; odd, so that no bit of a word is lost.
         factors = np.random.default_rng(width).integers(1 << 24, 1 << 27, width, dtype=np.int64) | 1
@@ -75,7 +56,7 @@ class Level:
 
     @property
     def nbytes(self) -> int:
-        return 4 * (self._rows.numel() + self._table.numel() + self._free.numel())
+        return 4 * (self._rows.numel() + self._table.numel() + self._free.numel() + self._recent.numel())
 
     @property
     def n_used(self) -> int:
@@ -103,29 +84,43 @@ class Level:
         self._rows = grown(self._rows, size + n_rows)
         fresh = th.arange(size, size + n_rows, dtype=th.int32, device=self._rows.device)
         self._free, self._n_taken = th.cat((self._free[self._n_taken :], fresh)), 0
+        if len(self._rows) >> self._name_bits:
+            self._rebuild_table()
 
-    def find(self, rows: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        """Names of rows ``(n, width)``; indices of those that were not found, whose names mean nothing; and their hashes.
+    def names(self, rows: th.Tensor, make_room: MakeRoom) -> th.Tensor:
+        """Names of rows ``(n, width)``, after storing those that are new.
 
         :param rows: of whole frames
-        """
-        # Most rows are those of a recent frame; the others are looked for in the table, at all their places at once.
-        names = self._recent.repeat(-(-len(rows) // len(self._recent)))[: len(rows)]
-        missing = (self._rows.index_select(0, names) != rows).any(1).nonzero().view(-1)
-        wanted = rows.index_select(0, missing)
-        hashes = self._hashes(wanted)
-        guesses = self._table.index_select(0, self._spots(hashes).view(-1))
-        is_equal = (self._rows.index_select(0, guesses).view(-1, _PROBES, self.width) == wanted[:, None]).all(2)
-        is_found, which = is_equal.to(th.int32).max(1)
-        names.index_copy_(0, missing, guesses.view(-1, _PROBES).gather(1, which[:, None]).view(-1))
-        is_missing = is_found == 0
-        return names, missing[is_missing], hashes[is_missing]
-
-    def store(self, rows: th.Tensor, hashes: th.Tensor, make_room: Callable[[Level, int], None]) -> th.Tensor:
-        """Names for rows that were not found, equal ones among them stored once.
-
         :param make_room: called with the number of rows that are not free, before anything is changed
         """
+        # Most rows are those of the frame one turn before, and share its name. Turns are the rows of `changed`.
+        n, turn = len(rows), len(self._recent)
+        before = th.cat((self._rows.index_select(0, self._recent), rows))[:n]
+        changed = th.zeros((2 + (n - 1) // turn, turn), dtype=th.bool, device=rows.device)
+        changed[0] = True
+        changed.view(-1)[turn : turn + n] = (before != rows).any(1)
+        places = changed.t().nonzero()  # (of a frame, turn): all turns of a place, then those of the next one
+        known = th.cat((self._recent, self._recent.new_zeros(n)))
+        missing = changed.view(-1)[turn:].nonzero().view(-1)
+        known.index_copy_(0, turn + missing, self._find_or_store(rows.index_select(0, missing), make_room))
+        latest = known.index_select(0, places[:, 1] * turn + places[:, 0])
+        names = latest.index_select(0, changed.t().reshape(-1).cumsum(0) - 1).view(turn, -1).t().reshape(-1)[turn : turn + n]
+        self._recent = th.cat((self._recent, names))[-turn:].clone()
+        return names
+
+    def _find_or_store(self, rows: th.Tensor, make_room: MakeRoom) -> th.Tensor:
+        hashes = self._hashes(rows)
+        entries = self._table.index_select(0, self._lines(hashes).view(-1)).view(-1, 2 * _PLACES)
+        which = (entries >> self._name_bits == self._marks(hashes)[:, None]).to(th.int32).argmax(1, keepdim=True)
+        names = self._names_in(entries.gather(1, which).view(-1))
+        missing = (self._rows.index_select(0, names) != rows).any(1).nonzero().view(-1)
+        if len(missing):
+            stored = self._store(rows.index_select(0, missing), hashes.index_select(0, missing), make_room)
+            names.index_copy_(0, missing, stored)
+        return names
+
+    def _store(self, rows: th.Tensor, hashes: th.Tensor, make_room: MakeRoom) -> th.Tensor:
+        """Names for rows that were not found, equal ones among them stored once."""
         order = th.arange(len(rows), device=rows.device)
         unique, group = th.unique(hashes, return_inverse=True)
         leader = th.zeros(len(unique), dtype=th.int64, device=rows.device).index_copy_(0, group, order).index_select(0, group)
@@ -136,16 +131,12 @@ class Level:
         ids = self._free[self._n_taken : self._n_taken + len(new)]
         self._n_taken += len(new)
         self._rows.index_copy_(0, ids.to(th.int64), rows.index_select(0, new))
-        if self.n_used > _FULLEST_TABLE * len(self._table):
+        if self.n_used > _FULLEST_TABLE * self._table.numel():
             self._rebuild_table()
         else:
-            self._remember(ids, hashes.index_select(0, new))
+            self._remember(ids)
         names = th.zeros(len(rows), dtype=th.int32, device=rows.device).index_copy_(0, new, ids)
         return th.where(is_other, names, names.index_select(0, leader))
-
-    def keep_recent(self, names: th.Tensor) -> None:
-        """Remember the names of the last frames, one of each stream if all streams are written in turn."""
-        self._recent = th.cat((self._recent, names))[-len(self._recent) :].clone()
 
     def sweep(self, live_names: th.Tensor) -> th.Tensor:
         """Free all rows but those with these names; gives the words of the rows that stay."""
@@ -154,55 +145,68 @@ class Level:
         is_live[0] = True
         self._recent *= is_live.index_select(0, self._recent)
         self._free, self._n_taken = (~is_live).nonzero().view(-1).to(th.int32), 0
-        self._rebuild_table()
+        if self.n_used < _EMPTIEST_TABLE / 2 * self._table.numel():
+            self._rebuild_table()
+        else:  # drop the dead, and move the others to the left
+            stays = is_live.index_select(0, self._names_in(self._table).view(-1)).view(self._table.shape)
+            self._table = (self._table * stays).sort(1, descending=True).values
         return self._rows[is_live].view(-1)
 
-    # ---- the table: open addressing, a few places per hash; a row that finds them taken drives another one out
+    # ---- the table: each hash has two lines of places, filled from the left, and goes where fewer are taken. An entry is a
+    # name, and above it some bits of the hash, so that of both lines one row has to be looked at. Where they are full, an
+    # entry is driven out.
 
     def _hashes(self, rows: th.Tensor) -> th.Tensor:
-        mixed = (rows.to(th.int64) * self._factors).sum(1)
-        return mixed ^ (mixed >> 29)
+        mixed = (rows.to(th.int64) * self._factors).sum(1) * _MIX
+        return mixed ^ (mixed >> 32)
 
-    def _spots(self, hashes: th.Tensor) -> th.Tensor:
-        """All places of hashes: ``(n,)`` -> ``(n, places)``."""
-        steps = th.arange(_PROBES, device=hashes.device)
-        spots = th.addcmul(hashes[:, None], (hashes >> 24)[:, None], steps)
-        # 31 bits times the size, and the 31 lowest bits dropped: an even spread, without a division.
-        return spots.bitwise_and_(0x7FFFFFFF).mul_(len(self._table)).bitwise_right_shift_(31)
+    def _lines(self, hashes: th.Tensor) -> th.Tensor:
+        """``(n,)`` -> ``(n, 2)``: by the 31 lowest bits, and by the next 31."""
+        halves = th.stack((hashes, hashes >> 31), 1) & 0x7FFFFFFF
+        return halves * len(self._table) >> 31  # an even spread, without a division
 
-    def _remember(self, names: th.Tensor, hashes: th.Tensor) -> None:
-        for _ in range(_ROUNDS):  # again for those that lost an empty place to another one
-            if not len(names):
-                break
-            spots = self._spots(hashes)
-            is_empty = self._table.index_select(0, spots.view(-1)).view(-1, _PROBES) == 0
-            spots = spots.gather(1, is_empty.to(th.int32).argmax(1, keepdim=True)).view(-1)
-            self._table.index_copy_(0, spots, names)
-            is_out = self._table.index_select(0, spots) != names
-            names, hashes = names[is_out], hashes[is_out]
+    def _marks(self, hashes: th.Tensor) -> th.Tensor:
+        """Bits that have little to do with the lines: the lowest of the upper half."""
+        return (hashes >> 31 & ((1 << 31 - self._name_bits) - 1)).to(th.int32)
+
+    def _names_in(self, entries: th.Tensor) -> th.Tensor:
+        return entries & ((1 << self._name_bits) - 1)
+
+    def _remember(self, names: th.Tensor) -> None:
+        """Enter rows into the table, few per line at a time, so that lines fill evenly."""
+        for start in range(0, len(names), len(self._table)):
+            some = names[start : start + len(self._table)]
+            hashes = self._hashes(self._rows.index_select(0, some))
+            lines = self._lines(hashes)
+            n_taken, which = (self._table.index_select(0, lines.view(-1)) != 0).sum(1).view(-1, 2).min(1)
+            line, order = lines.gather(1, which[:, None]).view(-1).sort()
+            rank = th.arange(len(line), device=line.device) - th.searchsorted(line, line)  # among those of the same line
+            places = line * _PLACES + (n_taken.index_select(0, order) + rank) % _PLACES
+            entries = self._marks(hashes) << self._name_bits | some
+            self._table.view(-1).index_copy_(0, places, entries.index_select(0, order))
 
     def _rebuild_table(self) -> None:
         """A table of the right size for the rows in use."""
         is_used = th.ones(len(self._rows), dtype=th.bool, device=self._rows.device)
         is_used.index_fill_(0, self._free[self._n_taken :].to(th.int64), False)
         is_used[0] = False
-        n_entries = int(self.n_used / _EMPTIEST_TABLE) + 64
-        self._table = th.zeros(n_entries, dtype=th.int32, device=self._rows.device)
-        names = is_used.nonzero().view(-1)
-        self._remember(names.to(th.int32), self._hashes(self._rows[is_used]))
+        n_lines = int(self.n_used / _EMPTIEST_TABLE / _PLACES) + 8
+        self._table = th.zeros((n_lines, _PLACES), dtype=th.int32, device=self._rows.device)
+        self._name_bits = len(self._rows).bit_length()
+        self._remember(is_used.nonzero().view(-1).to(th.int32))
 
 
 class TileMemory(FrameMemory):
     """`tiles`: frames as trees of shared pieces."""
 
-    batch_frames = 80
+    batch_frames = 128
 
-    def __init__(self, frame_bytes: int, n_expected: int, n_streams: int, device: th.device, room: Room) -> None:
-        super().__init__(frame_bytes, n_expected, n_streams, device, room)
-        self._n_words, self._piece, self._branches = plan_tree(frame_bytes)
-        n_recent = min(self.n_streams, self.batch_frames)
-        self.levels, n_names = [], self._n_words
-        for width in (self._piece, *self._branches):
+    def __init__(self, expected: Expected, device: th.device, room: Room) -> None:
+        super().__init__(expected, device, room)
+        self.tree = plan_tree(expected.frame_bytes, expected.line_bytes)
+        n_recent = min(expected.n_streams, self.batch_frames)
+        self.levels, n_names = [], self.tree.n_words
+        for width in (self.tree.piece, *self.tree.branches):
             n_names //= width
             self.levels.append(Level(width, n_names * n_recent, device))
         self._top = th.zeros((1, n_names), dtype=th.int32, device=device)
@@ -219,9 +223,10 @@ class TileMemory(FrameMemory):
 
     def gather(self, slots: Slots) -> th.Tensor:
         words = self._top.index_select(0, self.index(slots)).view(-1)
-        for level in reversed(self.levels):
+        for level in reversed(self.levels[1:]):
             words = level.select(words)
-        frames = words.view(len(slots), self._n_words).view(th.uint8)
+        words = self.levels[0].select(self.tree.by_line(words))
+        frames = words.view(len(slots), self.tree.n_words).view(th.uint8)
         return frames if frames.shape[1] == self.frame_bytes else frames[:, : self.frame_bytes].contiguous()
 
     # ---- encoding
@@ -247,7 +252,8 @@ class TileMemory(FrameMemory):
             more = self.room.grow_by(wanted, n_slots - len(self._top), row_bytes, strict=strict)
             self._top = grown(self._top, len(self._top) + more)
             self._is_live = np.concatenate((self._is_live, np.zeros(more, np.bool_)))
-        for level in self.levels:
+        words = self.tree.by_block(self._names(self.levels[0], words.view(-1, self.tree.piece), strict=strict))
+        for level in self.levels[1:]:
             words = self._names(level, words.view(-1, level.width), strict=strict)
         self._top.index_copy_(0, self.index(slots), words.view(len(slots), -1))
         self._n_live += len(slots) - int(np.count_nonzero(self._is_live[slots]))
@@ -260,15 +266,11 @@ class TileMemory(FrameMemory):
             row_bytes = 4 * (level.width + 3)  # with its part of the table, and of the list of free rows
             level.grow(self.room.grow_by(level.n_used // GROWTH, n_rows, row_bytes, strict=strict))
 
-        names, missing, hashes = level.find(rows)
-        if len(missing):
-            names.index_copy_(0, missing, level.store(rows.index_select(0, missing), hashes, make_room))
-        level.keep_recent(names)
-        return names
+        return level.names(rows, make_room)
 
     def _words(self, frames: th.Tensor) -> th.Tensor:
         """Frames as int32 words, padded to what the tree holds."""
-        padding = 4 * self._n_words - self.frame_bytes
+        padding = 4 * self.tree.n_words - self.frame_bytes
         if padding:
             frames = th.nn.functional.pad(frames, (0, padding))
         return frames.contiguous().view(th.int32)
@@ -299,4 +301,4 @@ class TileMemory(FrameMemory):
         used = sum(4 * level.width * level.n_used for level in self.levels)
         # Within a hard limit, dense frames must not be larger than what they take the place of.
         most = 1.0 if self.room.is_hard else _WORTHWHILE
-        return self._n_live < self.batch_frames or used <= most * self._n_live * self.frame_bytes
+        return self._n_live < self.batch_frames // 2 or used <= most * self._n_live * self.frame_bytes
