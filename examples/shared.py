@@ -24,16 +24,18 @@ class Game(NamedTuple):
 GAMES = {"pong": Game("PongNoFrameskip-v4", 1), "mspacman": Game("MsPacmanNoFrameskip-v4", 4)}
 
 
-def arguments(description: str | None, total_timesteps: int, n_envs: int) -> argparse.ArgumentParser:
+def arguments(description: str | None, total_timesteps: int, n_envs: int, torch: bool = True) -> argparse.ArgumentParser:
     """A parser with the options that all training examples have.
 
     :param total_timesteps: default number of steps, of all envs together
     :param n_envs: default number of envs
+    :param torch: whether the model is torch's, which is told its device
     """
     parser = base_arguments(description, total_timesteps, n_envs)
     parser.add_argument("--compression-method", default="auto", help="codec, e.g. zstd3")
     parser.add_argument("--raw", action="store_true", help="use the library's own buffer instead, to compare with")
-    parser.add_argument("--device", default="auto", help="where the model is trained")
+    if torch:
+        parser.add_argument("--device", default="auto", help="where the model is trained")
     parser.add_argument("--save", metavar="PATH", help="where to save the trained model, e.g. models/pong.zip")
     parser.add_argument("--progress", action="store_true", help="show a progress bar")
     return parser

@@ -15,6 +15,7 @@ from stable_baselines3.common.atari_wrappers import AtariWrapper
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_extra_buffers.contrib import CompressedMaskableRolloutBuffer
+from sb3_extra_buffers.training_utils.atari import register_games
 
 
 def without_fire(env: gym.Env[Any, Any]) -> np.ndarray:
@@ -24,9 +25,7 @@ def without_fire(env: gym.Env[Any, Any]) -> np.ndarray:
 
 
 def make_one(env_id: str) -> gym.Env[Any, Any]:
-    import ale_py
-
-    gym.register_envs(ale_py)
+    register_games()
     return gym.make(env_id)
 
 

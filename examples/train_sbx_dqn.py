@@ -11,7 +11,7 @@ from sb3_extra_buffers.training_utils.atari import make_env
 
 
 def main(argv: list[str] | None = None) -> DQN:
-    parser = arguments(__doc__, total_timesteps=10_000_000, n_envs=1)
+    parser = arguments(__doc__, total_timesteps=10_000_000, n_envs=1, torch=False)
     parser.add_argument("--buffer-size", type=int, default=100_000)
     parser.add_argument("--learning-starts", type=int, default=100_000)
     args = parser.parse_args(argv)

@@ -193,6 +193,20 @@ def test_optimized_memory_of_sb3_counts_one_array() -> None:
     assert row["buffer/bytes_per_transition"] == REPLAY_BYTES - PIXELS
 
 
+def test_a_facade_takes_what_its_buffers_take() -> None:
+    buffers = [RolloutBuffer, partial(CompressedRolloutBuffer, compression_method="gzip")]
+    model = ppo(DummyVecRolloutBuffer, rollout_buffer_kwargs={"buffers": buffers})
+    run(model, 32)
+    facade = model.rollout_buffer
+    plain, compressed = map(transition_memory, facade.buffers)
+    both = transition_memory(facade)
+    assert plain.raw_bytes == compressed.raw_bytes == 32 * ROLLOUT_BYTES
+    assert both.raw_bytes == 2 * 32 * ROLLOUT_BYTES
+    assert both.stored_bytes == plain.stored_bytes + compressed.stored_bytes
+    assert both.ratio == both.stored_bytes / both.raw_bytes
+    assert both.blocks == compressed.blocks > 0
+
+
 def test_an_empty_buffer_takes_nothing() -> None:
     assert transition_memory(dqn(ReplayBuffer).replay_buffer) == (0, 0, 0.0, 0)
 

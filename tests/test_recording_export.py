@@ -91,7 +91,16 @@ def test_an_mp4_shows_the_frames_at_an_even_size(
     ("name", "kwargs", "message"),
     [
         ("a.avi", {}, "writes .gif and .mp4, got 'a.avi'"),
-        ("a.gif", {"fps": 0}, "fps must be above 0"),
+        ("a.gif", {"fps": 0}, "fps must be a number of at least 0.01, got 0"),
+        ("a.gif", {"fps": 0.001}, "fps must be a number of at least 0.01, got 0.001"),
+        ("a.mp4", {"fps": -3}, "fps must be"),
+        ("a.mp4", {"fps": float("nan")}, "fps must be"),
+        ("a.gif", {"fps": "fast"}, "fps must be .* got 'fast'"),
+        ("a.mp4", {"fps": None}, "fps must be"),
+        ("a.gif", {"fps": True}, "fps must be"),
+        ("a.gif", {"channels": 0}, r"channels must be 1 or 3 of the 4 channels of a frame, such as \[0\]; got 0"),
+        ("a.gif", {"channels": [0.5]}, "channels must be"),
+        ("a.gif", {"channels": "0"}, "channels must be"),
         ("a.gif", {"start": 5}, "nothing to show.* 5 of this record"),
         ("a.gif", {"channels": [0, 1]}, "channels must be 1 or 3 of the 4"),
         ("a.gif", {"channels": [4]}, "channels must be 1 or 3 of the 4"),
@@ -211,15 +220,17 @@ def test_a_minari_dataset_that_cannot_be_is_refused(minari: Any, tmp_path: Path)
     ("dataset_id", "options", "message"),
     [
         ("noversion", {}, "needs a version"),
-        ("x/test-v0", {"jpeg_encoding": True}, "would change the frames"),
-        ("x/test-v0", {"action_space": spaces.Discrete(1)}, "actions of the record are not in it"),
-        ("x/test-v0", {"observation_space": spaces.Box(0, 1, (3, 3, 3))}, "the frames are uint8"),
+        (5, {}, "needs a version, .* got 5"),
+        ("no name!-v0", {}, "Malformed dataset ID: no name!-v0"),
+        ("here/test-v0", {"jpeg_encoding": True}, "would change the frames"),
+        ("here/test-v0", {"action_space": spaces.Discrete(1)}, "actions of the record are not in it"),
+        ("here/test-v0", {"observation_space": spaces.Box(0, 1, (3, 3, 3))}, "the frames are uint8"),
     ],
 )
 def test_a_dataset_that_would_contradict_itself_is_refused_and_nothing_is_written(
-    minari: Any, dataset_id: str, options: dict[str, Any], message: str
+    minari: Any, tmp_path: Path, dataset_id: Any, options: dict[str, Any], message: str
 ) -> None:
     record, _ = noisy(8)
     with pytest.raises(ValueError, match=message):
         record.to_minari(dataset_id, **{"action_space": spaces.Discrete(4), **options})
-    assert minari.list_local_datasets() == {}
+    assert list(tmp_path.iterdir()) == []

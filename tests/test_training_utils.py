@@ -125,8 +125,14 @@ def test_wrong_numbers_are_refused() -> None:
         warm_up(buffer_for(env), 3, env, Still())
     with pytest.raises(ValueError, match="needs a buffer"):
         warm_up([], 2, env, Still())
-    with pytest.raises(ValueError, match="mean_ep_len must be positive, got 0"):
-        warm_up(buffer_for(env), 2, env, Still(), mean_ep_len=0)
+    for length in (0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"mean_ep_len must be positive, got {length}"):
+            warm_up(buffer_for(env), 2, env, Still(), mean_ep_len=length)
+    with pytest.raises(ValueError, match="buffer must be a replay buffer, several of them, or None; got int"):
+        eval_model(1, env, Still(), buffer=3)  # type: ignore[arg-type]
+    other = spaces.Box(-1e3, 1e3, (4,), np.float32)
+    with pytest.raises(ValueError, match=r"ReplayBuffer was made for obs_shape=\(4,\), but the env has \(2,\)"):
+        eval_model(1, env, Still(), buffer=ReplayBuffer(10, other, env.action_space, n_envs=2))
 
 
 @pytest.mark.parametrize("close_env", [True, False])
@@ -279,6 +285,7 @@ def test_the_summary_of_rewards_around_zero_or_of_none() -> None:
     assert summarize([-1, 0, 1]).relative_iqr == np.inf
     assert summarize([-20, -10, -10, 0]).relative_iqr == 0.5
     assert "Min: -21 | Max: -19" in str(summarize([-21, -20, -19]))
+    assert "-0" not in str(summarize([-0.001, -0.002]))
     with pytest.raises(ValueError, match="no episode was finished"):
         summarize([])
 
@@ -291,6 +298,46 @@ def test_a_bar_is_shown_on_a_terminal_only(capfd: pytest.CaptureFixture[str], mo
     assert "2/2" in capfd.readouterr().err
     eval_model(2, clockworks(2), Still(), progress_bar=False)
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_bar_of_a_warm_up_says_so(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    env = clockworks(3, 3)
+    warm_up(buffer_for(env), 2, env, Still(), warmup_episodes=6, close_env=False)
+    episodes = capfd.readouterr().err
+    assert "Warming up: 100%" in episodes
+    assert "6/6" in episodes
+    warm_up([buffer_for(env, 10), buffer_for(env, 21)], 2, env, Still(), close_env=False)
+    until_full = capfd.readouterr().err
+    assert "Warming up: 100%" in until_full
+    assert "42/42" in until_full
+    assert "transition" in until_full
+    warm_up(buffer_for(env, 10), 2, env, Still(), progress_bar=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_buffer_that_is_full_is_left_alone() -> None:
+    env = clockworks(3)
+    buffer, model = buffer_for(env, 10), Still()
+    warm_up(buffer, 1, env, model, close_env=False)
+    played = len(model.seen)
+    assert warm_up(buffer, 1, env, model) == ([], [0.0])
+    assert (len(model.seen), buffer.pos) == (played, 0)
+
+
+def test_a_buffer_that_cannot_say_when_it_is_full_needs_a_number_of_episodes() -> None:
+    class Spy:
+        added = 0
+
+        def add(self, *step: Any) -> None:
+            self.added += 1
+
+    spy, env = Spy(), clockworks(3)
+    for kwargs in ({}, {"mean_ep_len": 3}):
+        with pytest.raises(ValueError, match=r"Spy is no SB3 buffer.*Give warmup_episodes"):
+            warm_up(spy, 1, env, Still(), **kwargs)
+    warm_up(spy, 1, env, Still(), warmup_episodes=2)
+    assert spy.added == 6
 
 
 def test_evaluation_works_where_tqdm_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

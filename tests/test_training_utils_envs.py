@@ -26,9 +26,9 @@ BREAKOUT = "BreakoutNoFrameskip-v4"
 MSPACMAN = "MsPacmanNoFrameskip-v4"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """ViZDoom makes a folder where it runs, which for other processes is where this one began."""
+    """The working directory, also of other processes that are started."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("multiprocessing.process.ORIGINAL_DIR", str(tmp_path))
     return tmp_path
@@ -106,11 +106,17 @@ def test_options_reach_the_wrapper_and_the_game() -> None:
     env.close()
 
 
-@pytest.mark.parametrize(("name", "kwargs"), [("n_envs", {"n_envs": 0}), ("framestack", {"framestack": 0})])
-def test_wrong_numbers_are_refused(name: str, kwargs: Any) -> None:
+@pytest.mark.parametrize("value", [0, 1.5, "2", None, True])
+@pytest.mark.parametrize("name", ["n_envs", "framestack"])
+def test_wrong_numbers_are_refused(name: str, value: Any) -> None:
     for make_env, what in ((atari.make_env, PONG), (vizdoom.make_env, "basic")):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-            make_env(what, **kwargs)
+        with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
+            make_env(what, **{name: value})  # type: ignore[operator]
+
+
+def test_what_is_no_game_of_atari_is_refused() -> None:
+    with pytest.raises(ValueError, match="CartPole-v1 is no game of Atari"):
+        atari.make_env("CartPole-v1")
 
 
 @pytest.mark.parametrize(
@@ -198,11 +204,24 @@ def test_doom_trains_on_both_pictures() -> None:
     env.close()
 
 
-def test_a_game_writes_nothing_where_it_runs(own_folder: Path) -> None:
-    env = vizdoom.make_env("basic")
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_a_game_writes_nothing_where_it_runs(own_folder: Path, n_envs: int) -> None:
+    """Nor does it start there: its engine makes a folder, and dies where another one makes the same folder."""
+    env = vizdoom.make_env("basic", n_envs)
     env.reset()
+    assert list(own_folder.iterdir()) == []
+    assert Path.cwd() == own_folder
+    env.step(np.zeros(n_envs, int))
     env.close()
-    assert not [path for path in own_folder.rglob("*") if path.is_file()]
+    assert list(own_folder.iterdir()) == []
+
+
+def test_ale_prints_no_banner_in_this_process_or_another(capfd: pytest.CaptureFixture[str]) -> None:
+    for n_envs in (1, 2):
+        env = atari.make_env(PONG, n_envs)
+        env.reset()
+        env.close()
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -212,6 +231,11 @@ def test_a_game_writes_nothing_where_it_runs(own_folder: Path) -> None:
         ({"scenario": "nowhere.cfg"}, "No config file at nowhere.cfg"),
         ({"obs": "depth"}, "obs must be one of 'labels', 'rgb', 'both', got 'depth'"),
         ({"resolution": (84, 84)}, r"no resolution \(84, 84\), only: 160x120, "),
+        ({"resolution": "160x120"}, r"resolution must be \(width, height\), got '160x120'"),
+        ({"resolution": 160}, r"resolution must be \(width, height\), got 160"),
+        ({"frame_skip": 0}, "frame_skip must be an integer of at least 1, got 0"),
+        ({"labels_buffer_enabled": False}, "labels_buffer_enabled follows from obs="),
+        ({"screen_resolution": "RES_640X480"}, "screen_resolution follows from resolution="),
         ({"doom_skil": 3}, "ViZDoom does not take doom_skil=3"),
     ],
 )
@@ -220,11 +244,16 @@ def test_what_doom_does_not_know_is_refused(kwargs: Any, message: str) -> None:
         vizdoom.make_env(**kwargs)
 
 
-def test_a_scenario_can_be_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenario", ["mine.cfg", "{folder}/mine.cfg"])
+def test_a_scenario_can_be_a_file(own_folder: Path, scenario: str) -> None:
     scenarios = Path(pytest.importorskip("vizdoom").scenarios_path)
-    for name in ("basic.cfg", "basic.wad"):
-        shutil.copy(scenarios / name, tmp_path / name)
-    config = (tmp_path / "basic.cfg").rename(tmp_path / "mine.cfg")
-    env = vizdoom.make_env(str(config))
-    assert env.reset().any()
-    env.close()
+    for name in ("basic.cfg", "basic.wad", "defend_the_line.wad"):
+        shutil.copy(scenarios / name, own_folder / name)
+    (own_folder / "basic.cfg").rename(own_folder / "mine.cfg")
+    seen = []
+    for options in ({}, {"doom_scenario_path": "defend_the_line.wad"}):
+        env = vizdoom.make_env(scenario.format(folder=own_folder), seed=0, **options)  # type: ignore[arg-type]
+        seen.append(env.reset())
+        env.close()
+    assert seen[0].any()
+    assert not np.array_equal(*seen), "a path among the options is where the caller is, too"

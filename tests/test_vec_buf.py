@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 from functools import partial
 from typing import Any
@@ -164,10 +166,36 @@ def test_a_buffer_that_does_not_fit_the_model_is_refused(args: Any, changed: dic
 def test_what_is_no_buffer_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one rollout buffer"):
         DummyVecRolloutBuffer(*ARGS, **KWARGS, buffers=[])
+    for no_list in (RolloutBuffer, RolloutBuffer(*ARGS, **KWARGS), (one for one in [RolloutBuffer]), {RolloutBuffer}, None):
+        with pytest.raises(TypeError, match=r"buffers must be a list of rollout buffers.*got "):
+            DummyVecRolloutBuffer(*ARGS, **KWARGS, buffers=no_list)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"must hold rollout buffers.*got 3"):
         DummyVecRolloutBuffer(*ARGS, **KWARGS, buffers=[3])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="must hold rollout buffers"):
         DummyVecRolloutBuffer(*ARGS, **KWARGS, buffers=[lambda *args, **kwargs: None])  # type: ignore[list-item, return-value]
+
+
+def test_a_buffer_that_stands_there_twice_is_refused() -> None:
+    buffer = RolloutBuffer(*ARGS, **KWARGS)
+    for buffers in ([buffer, GZIP, buffer], (buffer, lambda *args, **kwargs: buffer)):
+        with pytest.raises(ValueError, match="must hold different buffers, got a RolloutBuffer twice"):
+            DummyVecRolloutBuffer(*ARGS, **KWARGS, buffers=buffers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("use_threads", [False, True])
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda ours: pickle.loads(pickle.dumps(ours))], ids=["copy", "pickle"])
+def test_a_copy_has_the_same_contents_and_its_own_pool(how: Any, use_threads: bool) -> None:
+    with DummyVecRolloutBuffer(*ARGS, **KWARGS, buffers=[RolloutBuffer, GZIP], use_threads=use_threads) as ours:
+        fill([ours])
+        other = how(ours)
+        assert_same_minibatches(other, ours, 5)
+        ours.reset()
+        assert other.full
+    with other:
+        other.reset()  # in its own threads: those of the original have ended
+        assert bool(pool_threads()) == use_threads
+        fill([other])
+    assert pool_threads() == []
 
 
 class Failing(RolloutBuffer):

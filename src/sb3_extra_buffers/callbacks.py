@@ -93,10 +93,15 @@ def transition_memory(buffer: BaseBuffer) -> MemoryUsage:
 
     Of plain arrays only the part that is filled counts: the system gives no memory for pages that were never written.
 
-    :param buffer: a replay or rollout buffer, of SB3 or of this library
+    :param buffer: a replay or rollout buffer, of SB3 or of this library; a DummyVecRolloutBuffer takes what its buffers take
     """
+    if isinstance(buffer, DummyVecRolloutBuffer):
+        raw, stored, _, blocks = map(sum, zip(*map(transition_memory, buffer.buffers), strict=True))
+        return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
     values = [part for value in vars(buffer).values() for part in (value.values() if isinstance(value, dict) else (value,))]
-    plain = sum(value.nbytes for value in values if isinstance(value, np.ndarray)) * buffer.size() // buffer.buffer_size
+    rows = (buffer.buffer_size, buffer.buffer_size * buffer.n_envs)  # a rollout is flattened when it is read
+    arrays = [value for value in values if isinstance(value, np.ndarray) and value.ndim and len(value) in rows]
+    plain = sum(array.nbytes for array in arrays) * buffer.size() // buffer.buffer_size
     raw, stored, blocks = plain, plain, 0
     if hasattr(buffer, "memory_usage"):
         observations = buffer.memory_usage()

@@ -32,7 +32,7 @@ def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> Reco
     """
     if dtypes is None:
         return RecordDtypes()
-    if isinstance(dtypes, (str, type, np.dtype)):
+    if not isinstance(dtypes, (list, tuple, Mapping)):
         raise ValueError(
             f"dtypes must be [frame, reward, *features] or a dict of {list(RecordDtypes._fields)}, got {dtypes!r}"
         )
@@ -47,7 +47,7 @@ def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> Reco
             raise ValueError(f"dtypes as a list must be [frame, reward, *features], got {list(dtypes)}")
     parts = {name: _dtype(name, value) for name, value in given.items() if name != "features"}
     listed = given.get("features") or ()
-    if isinstance(listed, (str, type, np.dtype)):
+    if not isinstance(listed, (list, tuple)):
         raise ValueError(f"dtypes['features'] must be a list with a dtype per feature, got {listed!r}")
     features = tuple(_dtype(f"feature {i}", value) for i, value in enumerate(listed))
     return RecordDtypes(**parts, features=features)
@@ -66,7 +66,7 @@ def _dtype(name: str, value: DTypeLike) -> np.dtype[Any]:
 
 
 def fitted(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> NDArray[Any]:
-    """``value`` in the dtype that is kept, or a ValueError. Floats may be rounded; nothing else may change.
+    """``value`` in the dtype that is kept, or a ValueError. Floats may be rounded to floats; nothing else may change.
 
     :param name: what the value is, for the error
     :param shape: the shape it must have
@@ -81,10 +81,15 @@ def fitted(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] =
         return array
     fits = (array.dtype.kind in "biu" and dtype.kind in "iu") or np.can_cast(array.dtype, dtype, "same_kind")
     if fits:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             stored = array.astype(dtype)
-        # A finite number that became infinite did not fit either.
-        same = np.isfinite(stored) == np.isfinite(array) if dtype.kind == "f" else stored == array
+            if dtype.kind != "f":
+                same = stored == array
+            elif array.dtype.kind == "f":
+                same = np.isfinite(stored) == np.isfinite(array)
+            else:  # there and back again, if it was not rounded up to what the integer dtype ends before
+                end = 2.0 ** (8 * array.itemsize - (array.dtype.kind == "i"))
+                same = (stored < end) & (stored.astype(array.dtype) == array)
         if np.all(same):
             return stored
     held = f"{array.dtype} between {array.min()} and {array.max()}" if fits else str(array.dtype)

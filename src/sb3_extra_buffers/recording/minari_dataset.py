@@ -28,8 +28,10 @@ def to_minari(
     require("h5py", extra="minari", what="to_minari")
     if arguments["action_space"] is None and arguments.get("env") is None:
         raise ValueError("to_minari needs the action_space, or the env that has it")
-    if not re.search(r"-v\d+$", dataset_id):
+    if not isinstance(dataset_id, str) or not re.search(r"-v\d+$", dataset_id):
         raise ValueError(f"A Minari dataset needs a version, as in 'pong/random-v0'; got {dataset_id!r}")
+    # Minari itself looks at the rest of the name after it has written the dataset, and then cannot list any.
+    require("minari.dataset.minari_dataset", extra="minari", what="to_minari").parse_dataset_id(dataset_id)
     if arguments.get("jpeg_encoding"):
         raise ValueError("jpeg_encoding would change the frames; a record is kept without loss")
     _check_spaces(record, arguments)

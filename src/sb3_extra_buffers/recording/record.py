@@ -67,8 +67,9 @@ class RecordBuffer:
         compression_method: str | None = None,
         compression_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        if len(res) != 2 or min(*res, ch_num, size) < 1:
-            raise ValueError(f"res must be (height, width), all sizes at least 1; got {res=}, {ch_num=}, {size=}")
+        numbers = (*np.atleast_1d(np.asarray(res, object)), ch_num, size)
+        if len(numbers) != 4 or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in numbers):
+            raise ValueError(f"res must be (height, width), all sizes integers of at least 1; got {res=}, {ch_num=}, {size=}")
         self.dtypes = parse_dtypes(dtypes)
         self.size = size
         self.frame_shape = (ch_num, *res)  # as kept: (C, H, W)
@@ -203,7 +204,7 @@ class RecordBuffer:
         """Write frames as a GIF (needs Pillow) or MP4 (needs imageio), which the path's suffix says.
 
         :param path: ends with ``.gif`` or ``.mp4``
-        :param fps: frames per second
+        :param fps: frames per second, at least 0.01
         :param start: first position, as in ``record[start:stop]``
         :param stop: position behind the last; None for all
         :param channels: one channel for grey, three for colour; by default the last three where the channels come in

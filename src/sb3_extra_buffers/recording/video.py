@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ from sb3_extra_buffers._optional import require
 if TYPE_CHECKING:
     from sb3_extra_buffers.recording.record import RecordBuffer
 
+#: A GIF has no room for a longer time between two frames than some minutes.
+_SLOWEST = 0.01
+
 
 def save_video(
     record: RecordBuffer, path: str | os.PathLike[str], fps: float, positions: range, channels: Sequence[int] | None
@@ -24,22 +28,27 @@ def save_video(
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
     if path.suffix.lower() not in writers:
         raise ValueError(f"save_video writes {' and '.join(writers)}, got {path.name!r}")
-    if not fps > 0:
-        raise ValueError(f"fps must be above 0, got {fps}")
+    if isinstance(fps, bool) or not isinstance(fps, (int, float, np.number)) or not _SLOWEST <= fps < math.inf:
+        raise ValueError(f"fps must be a number of at least {_SLOWEST}, got {fps!r}")
     if record.dtypes.frame not in (np.uint8, np.bool_):
         raise ValueError(f"save_video shows frames of uint8 or bool, this record keeps {record.dtypes.frame}")
     if not positions:
         raise ValueError(f"There is nothing to show: no such steps among the {len(record)} of this record")
     shown = _shown_channels(record.frame_shape[0], channels)
-    writers[path.suffix.lower()](path, fps, _pictures(record, positions, shown))
+    writers[path.suffix.lower()](path, float(fps), _pictures(record, positions, shown))
 
 
 def _shown_channels(n: int, channels: Sequence[int] | None) -> list[int]:
     if channels is None:
         return list(range(n))[-3:] if n % 3 == 0 else [n - 1]
-    if len(channels) not in (1, 3) or not all(-n <= channel < n for channel in channels):
-        raise ValueError(f"channels must be 1 or 3 of the {n} channels of a frame, got {list(channels)}")
-    return list(channels)
+    known = range(-n, n)
+    if (
+        not isinstance(channels, Iterable)
+        or len(chosen := list(channels)) not in (1, 3)
+        or any(c not in known for c in chosen)
+    ):
+        raise ValueError(f"channels must be 1 or 3 of the {n} channels of a frame, such as [0]; got {channels!r}")
+    return [int(channel) for channel in chosen]
 
 
 def _pictures(record: RecordBuffer, positions: range, channels: list[int]) -> Iterator[NDArray[np.uint8]]:

@@ -33,7 +33,7 @@ def make_env(
     :param wrapper_kwargs: options of AtariWrapper, e.g. ``dict(clip_reward=False)``
     :param env_kwargs: options of the game, e.g. ``render_mode="human"``
     """
-    gym.register_envs(require("ale_py", extra="atari", what="atari.make_env"))
+    register_games()
     gym.spec(env_id)  # a name that does not exist is refused here, not in a worker process
     require("cv2", extra="atari", what="atari.make_env")
     make_one = partial(_make_game, env_id, **{"render_mode": "rgb_array", **env_kwargs})
@@ -41,6 +41,16 @@ def make_env(
 
 
 def _make_game(env_id: str, **env_kwargs: Any) -> gym.Env[Any, Any]:
-    """One game. Registers ALE first: this may be another process than the one that asked for the env."""
-    gym.register_envs(require("ale_py", extra="atari", what="atari.make_env"))
-    return gym.make(env_id, **env_kwargs)
+    """One game. Registers them first: this may be another process than the one that asked for the env."""
+    register_games()
+    game = gym.make(env_id, **env_kwargs)
+    if not hasattr(game.unwrapped, "ale"):
+        raise ValueError(f"{env_id} is no game of Atari, so AtariWrapper cannot wrap it. SB3's make_vec_env makes other envs")
+    return game
+
+
+def register_games() -> None:
+    """Make Atari's games known to gymnasium, and keep ALE from printing a banner for each of them; errors are still shown."""
+    ale = require("ale_py", extra="atari", what="atari.make_env")
+    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+    gym.register_envs(ale)

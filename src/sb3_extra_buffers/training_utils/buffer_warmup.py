@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_extra_buffers.training_utils.eval_model import closing_if, eval_model
+from sb3_extra_buffers.training_utils.eval_model import closing_if, eval_model, progress
 from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, close_trajectories, fill, play
+
+_LABEL = "Warming up"
 
 
 def warm_up(
@@ -42,21 +45,27 @@ def warm_up(
     buffers: list[Any] = as_buffers(buffer, warmup_env)
     if not buffers:
         raise ValueError("warm_up needs a buffer to fill, got none")
+    endless = [type(one).__name__ for one in buffers if not isinstance(one, BaseBuffer)]
+    if warmup_episodes is None and endless:
+        raise ValueError(f"{endless[0]} is no SB3 buffer and cannot say when it is full. Give warmup_episodes")
     if warmup_episodes is None and mean_ep_len is not None:
-        if mean_ep_len <= 0:
+        if not 0 < mean_ep_len < math.inf:
             raise ValueError(f"mean_ep_len must be positive, got {mean_ep_len}")
         warmup_episodes = math.ceil(max(one.buffer_size for one in buffers) * n_envs / mean_ep_len)
     if warmup_episodes is not None:
         return eval_model(
             warmup_episodes, warmup_env, warmup_model, close_env, buffers,
-            deterministic=deterministic, progress_bar=progress_bar,
+            deterministic=deterministic, progress_bar=progress_bar, label=_LABEL,
         )  # fmt: skip
     seconds, rewards = [0.0] * len(buffers), list[float]()
-    with closing_if(close_env, warmup_env):
-        for step in play(warmup_env, warmup_model, deterministic):
+    steps = max(one.buffer_size - one.size() for one in buffers)
+    bar_of = progress(steps * n_envs, "transition", _LABEL, progress_bar)
+    with closing_if(close_env, warmup_env), bar_of as bar:
+        for _, step in zip(range(steps), play(warmup_env, warmup_model, deterministic), strict=False):
             fill(buffers, step, seconds)
             rewards += [float(info["episode"]["r"]) for info in step.infos if "episode" in info]
-            if all(one.full for one in buffers):
-                close_trajectories(buffers, step)
-                break
+            if bar is not None:
+                bar.update(n_envs)
+        if steps:
+            close_trajectories(buffers, step)
     return rewards, seconds

@@ -24,6 +24,7 @@ def eval_model(
     *,
     deterministic: bool = True,
     progress_bar: bool = True,
+    label: str = "Evaluating",
 ) -> tuple[list[float], list[float]]:
     """Play until exactly ``n_eps`` episodes are finished, and give their rewards.
 
@@ -38,6 +39,7 @@ def eval_model(
     :param buffer: replay buffer to fill, or several
     :param deterministic: take the model's best action instead of drawing one
     :param progress_bar: show a bar on a terminal, where tqdm is installed
+    :param label: what the bar says
     :return: the episodes' rewards, in the order in which they ended, and the seconds spent in each buffer's `add`
     """
     if isinstance(n_eps, bool) or not isinstance(n_eps, (int, np.integer)) or n_eps < 1:
@@ -49,7 +51,7 @@ def eval_model(
     buffers = as_buffers(buffer, eval_env)
     seconds, rewards = [0.0] * len(buffers), list[float]()
     shares = np.array([(n_eps + i) // eval_env.num_envs for i in range(eval_env.num_envs)])
-    with closing_if(close_env, eval_env), _progress(n_eps, progress_bar) as bar:
+    with closing_if(close_env, eval_env), progress(n_eps, "episode", label, progress_bar) as bar:
         for step in play(eval_env, model, deterministic):
             fill(buffers, step, seconds)
             for i, info in enumerate(step.infos):
@@ -76,11 +78,11 @@ def closing_if(wanted: bool, env: VecEnv) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(total: int, wanted: bool) -> Iterator[Any]:
+def progress(total: int, unit: str, label: str, wanted: bool) -> Iterator[Any]:
     """A progress bar, or None."""
     if not (wanted and installed("tqdm")):
         yield None
         return
     tqdm = require("tqdm", extra="extra", what="The progress bar")
-    with tqdm.tqdm(total=total, desc="Evaluating", unit="episode", disable=None) as bar:  # None: only on a terminal
+    with tqdm.tqdm(total=total, unit=unit, desc=label, disable=None) as bar:  # None: only on a terminal
         yield bar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
@@ -80,16 +81,16 @@ def as_buffers(buffer: Buffers, env: VecEnv) -> list[ReplayLike]:
     :param buffer: one buffer, several, or None
     """
     # A buffer is told by its `add`: a class may have both `add` and a length.
-    buffers = [] if buffer is None else [buffer] if hasattr(buffer, "add") else list(buffer)
+    buffers = (
+        [] if buffer is None else list(buffer) if isinstance(buffer, Iterable) and not hasattr(buffer, "add") else [buffer]
+    )
     for one in buffers:
         if not callable(getattr(one, "add", None)) or isinstance(one, RolloutBuffer):
             raise ValueError(f"buffer must be a replay buffer, several of them, or None; got {type(one).__name__}")
-        n_envs = getattr(one, "n_envs", env.num_envs)
-        if n_envs != env.num_envs:
-            raise ValueError(
-                f"{type(one).__name__} was made for n_envs={n_envs}, but the env has {env.num_envs}. "
-                f"Make both with the same number"
-            )
+        for name, needed in (("n_envs", env.num_envs), ("obs_shape", get_obs_shape(env.observation_space))):
+            given = getattr(one, name, needed)
+            if given != needed:  # SB3's buffers would repeat what is too small
+                raise ValueError(f"{type(one).__name__} was made for {name}={given}, but the env has {needed}")
     return buffers
 
 

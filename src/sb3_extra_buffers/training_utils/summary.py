@@ -31,7 +31,7 @@ class RewardSummary:
     def __str__(self) -> str:
         quartiles = f"Q1: {_short(self.q1)} | Q2: {_short(self.q2)} | Q3: {_short(self.q3)}"
         return (
-            f"Evaluated {self.episodes} episodes, mean reward: {self.mean:.1f} +/- {self.std:.2f}\n"
+            f"Evaluated {self.episodes} episodes, mean reward: {round(self.mean, 1) + 0.0:.1f} +/- {self.std:.2f}\n"
             f"{quartiles} | Relative IQR: {self.relative_iqr:.2f} | Min: {_short(self.lowest)} | Max: {_short(self.highest)}"
         )
 
@@ -48,5 +48,5 @@ def summarize(rewards: Sequence[float] | NDArray[np.floating]) -> RewardSummary:
 
 
 def _short(value: float) -> str:
-    """Two decimals at most, none where they would be zeros."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    """Two decimals at most, none where they would be zeros, and no zero below zero."""
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecTransposeImage
 
@@ -28,9 +29,7 @@ def vectorize(
     :param framestack: frames in an observation
     :param wrapper_class: goes around the Monitor, which therefore sees true rewards and episode ends
     """
-    for name, value in (("n_envs", n_envs), ("framestack", framestack)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    check_counts(n_envs=n_envs, framestack=framestack)
     env = make_vec_env(
         make_one, n_envs, seed, vec_env_cls=DummyVecEnv if n_envs == 1 else vec_env_cls,
         wrapper_class=wrapper_class, wrapper_kwargs=wrapper_kwargs,
@@ -38,3 +37,13 @@ def vectorize(
     if framestack > 1:
         env = VecFrameStack(env, framestack)
     return VecTransposeImage(env)
+
+
+def check_counts(**counts: int) -> None:
+    """Refuse what is no integer, or below 1.
+
+    :param counts: values by the names of the options
+    """
+    for name, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, SupportsFloat, get_args
 
 import gymnasium as gym
@@ -20,7 +23,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 from sb3_extra_buffers._optional import require
-from sb3_extra_buffers.training_utils.vec_env import VecEnvClass, vectorize
+from sb3_extra_buffers.training_utils.vec_env import VecEnvClass, check_counts, vectorize
 
 Pictures = Literal["labels", "rgb", "both"]
 
@@ -66,20 +69,29 @@ def make_env(
     if obs not in get_args(Pictures):
         raise ValueError(f"obs must be one of {', '.join(map(repr, get_args(Pictures)))}, got {obs!r}")
     vizdoom = require("vizdoom", extra="vizdoom", what="vizdoom.make_env")
-    name = f"RES_{resolution[0]}X{resolution[1]}"
+    check_counts(frame_skip=frame_skip)
+    try:
+        width, height = resolution
+    except (TypeError, ValueError):
+        raise ValueError(f"resolution must be (width, height), got {resolution!r}") from None
+    name = f"RES_{width}X{height}"
     if not hasattr(vizdoom.ScreenResolution, name):
         known = sorted(vizdoom.ScreenResolution.__members__, key=lambda res: int(res.split("_")[1].split("X")[0]))
         raise ValueError(f"ViZDoom has no resolution {resolution}, only: {', '.join(res[4:].lower() for res in known)}")
+    for key, option in (("screen_resolution", "resolution"), ("labels_buffer_enabled", "obs")):
+        if key in game_options:
+            raise ValueError(f"{key} follows from {option}=, choose it there")
+    for key, value in game_options.items():
+        if not vizdoom.DoomGame().set_config({key: value}):  # would be ignored by the game
+            raise ValueError(f"ViZDoom does not take {key}={value!r}. Its options: https://vizdoom.farama.org")
     options = {
         "screen_resolution": name,
         "screen_format": "RGB24",
         "labels_buffer_enabled": obs != "rgb",
-        "doom_config_path": os.devnull,  # else each game writes _vizdoom.ini into the working directory
-        **game_options,
+        "doom_config_path": os.devnull,  # where the game would write its settings when it ends
+        # The game starts in another folder than the one that a path was given for.
+        **{key: str(Path(value).resolve()) if key.endswith("_path") else value for key, value in game_options.items()},
     }
-    for key, value in game_options.items():
-        if not vizdoom.DoomGame().set_config({key: value}):  # would be ignored by the game
-            raise ValueError(f"ViZDoom does not take {key}={value!r}. Its options: https://vizdoom.farama.org")
     make_one = partial(_make_game, _config_of(scenario), obs, frame_skip, max_buttons_pressed, options)
     return vectorize(make_one, n_envs, vec_env_cls, framestack, seed)
 
@@ -103,7 +115,9 @@ class DoomPictures(gym.Wrapper[Any, Any, Any, Any]):
         self._last: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        raw, info = self.env.reset(seed=seed, options=options)
+        running = self.unwrapped.game.is_running()  # type: ignore[attr-defined]
+        with nullcontext() if running else _own_folder():
+            raw, info = self.env.reset(seed=seed, options=options)
         return self._pictures(raw), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -137,7 +151,7 @@ def _config_of(scenario: str) -> str:
     if scenario.endswith(".cfg"):
         if not Path(scenario).is_file():
             raise ValueError(f"No config file at {scenario}")
-        return scenario
+        return str(Path(scenario).resolve())
     vizdoom = require("vizdoom", extra="vizdoom", what="vizdoom.make_env")
     known = {Path(name).stem for name in vizdoom.configs}
     if scenario not in known:
@@ -153,3 +167,15 @@ def _make_game(
     module = require("vizdoom.gymnasium_wrapper.base_gymnasium_env", extra="vizdoom", what="vizdoom.make_env")
     game = module.VizdoomEnv(config, frame_skip, max_buttons_pressed, render_mode="rgb_array", **options)
     return DoomPictures(game, obs)
+
+
+@contextmanager
+def _own_folder() -> Iterator[None]:
+    """A working directory for a game to start in: it makes a folder _vizdoom there, and dies if another game is faster."""
+    before = os.getcwd()
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)

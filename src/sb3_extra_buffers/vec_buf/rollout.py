@@ -7,7 +7,7 @@ PPO -> DummyVecRolloutBuffer -> buffers[0]   trained on
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Any
@@ -40,8 +40,8 @@ class DummyVecRolloutBuffer(RolloutBuffer):
     :param gae_lambda: see SB3's RolloutBuffer
     :param gamma: discount factor
     :param n_envs: number of envs
-    :param buffers: rollout buffers that have the same sizes, spaces and factors, or classes (or other callables) that make
-        one from the arguments above
+    :param buffers: a list. Rollout buffers that have the same sizes, spaces and factors, or classes (or other callables) that
+        make one from the arguments above
     :param use_threads: add to the buffers side by side. Minibatches are always made one after the other, because they draw
         from NumPy's global random numbers
     """
@@ -56,18 +56,23 @@ class DummyVecRolloutBuffer(RolloutBuffer):
         gamma: float = 0.99,
         n_envs: int = 1,
         *,
-        buffers: Iterable[RolloutBuffer | Callable[..., RolloutBuffer]],
+        buffers: Sequence[RolloutBuffer | Callable[..., RolloutBuffer]],
         use_threads: bool = False,
     ) -> None:
         # Past RolloutBuffer's constructor, which allocates arrays; and what the first buffer has is not kept here too.
         super(RolloutBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
         del self.pos, self.full
         self.gae_lambda, self.gamma = gae_lambda, gamma
-        self.buffers = [self._made(buffer) for buffer in buffers]
-        if not self.buffers:
+        if not isinstance(buffers, (list, tuple)):  # a generator, say, would be used up when SB3 makes a second buffer
+            raise TypeError(f"buffers must be a list of rollout buffers, or of callables that make one; got {buffers!r}")
+        if not buffers:
             raise ValueError("buffers must hold at least one rollout buffer, got none")
-        self._pool = ThreadPoolExecutor(len(self.buffers), "rollout-buffer") if use_threads else None
-        self._closing = weakref.finalize(self, self._pool.shutdown) if self._pool else None
+        self.buffers = [self._made(buffer) for buffer in buffers]
+        twice = [buffer for i, buffer in enumerate(self.buffers) if any(buffer is other for other in self.buffers[:i])]
+        if twice:
+            raise ValueError(f"buffers must hold different buffers, got a {type(twice[0]).__name__} twice. Make one for each")
+        self.use_threads = use_threads
+        self._pool: ThreadPoolExecutor | None = None
 
     def _made(self, entry: Any) -> RolloutBuffer:
         """A buffer from an entry of ``buffers``, checked: another gamma, say, would silently train another agent."""
@@ -89,8 +94,9 @@ class DummyVecRolloutBuffer(RolloutBuffer):
 
     def _each(self, call: Callable[[RolloutBuffer], None]) -> None:
         """Do something with each buffer; the first error is raised after all have been served."""
-        if self._pool is not None:
-            running = [self._pool.submit(call, buffer) for buffer in self.buffers]
+        if self.use_threads:
+            pool = self._started_pool()
+            running = [pool.submit(call, buffer) for buffer in self.buffers]
             wait(running)
             errors = [future.exception() for future in running]
         else:
@@ -139,13 +145,23 @@ class DummyVecRolloutBuffer(RolloutBuffer):
             return getattr(self.buffers[0], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    # ---- the pool
+    # ---- the pool: made when it is first used, so that a copy makes one of its own
+
+    def _started_pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(len(self.buffers), "rollout-buffer")
+            weakref.finalize(self, self._pool.shutdown)
+        return self._pool
 
     def close(self) -> None:
         """End the threads. The buffers stay usable, they are then called one after the other."""
-        self._pool = None
-        if self._closing is not None:
-            self._closing()
+        self.use_threads = False
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pool": None}
 
     def __enter__(self) -> DummyVecRolloutBuffer:
         return self
