@@ -18,6 +18,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx_copybutton",
     "benchmark_results",
+    "word_breaks",
 ]
 exclude_patterns = ["_build"]
 

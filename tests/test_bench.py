@@ -95,7 +95,33 @@ def test_longer_recording_serves_for_a_shorter_one(cache: Path, monkeypatch: pyt
     assert len(workload.terminals) == workload.dones.sum()
 
 
-@pytest.mark.parametrize("name", ["Breakout", "noise", "vectors"])
+@pytest.mark.parametrize(("name", "channels"), [("basic-labels", 1), ("basic-rgb", 3)])
+def test_scenario_is_recorded_as_the_env_gave_it(name: str, channels: int, tmp_path: Path) -> None:
+    pytest.importorskip("vizdoom")
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from sb3_extra_buffers.training_utils.vizdoom import make_env
+
+    ensure_recording(tmp_path, name, 40, ignore)
+    recorded = load_workload(name, 40, tmp_path)
+    assert isinstance(recorded, Frames)
+    assert recorded.observation_space.shape == (STACK * channels, 120, 160)
+    assert recorded.frame_bytes == channels * 120 * 160
+    env = make_env("basic", N_ENVS, name.partition("-")[2], DummyVecEnv, STACK, seed=0)  # type: ignore[arg-type]
+    first = env.reset()
+    env.close()
+    obs, after, _ = next(recorded.stacks())
+    assert np.array_equal(obs, first)
+    assert np.array_equal(obs[:, channels:], after[:, :-channels])
+    assert len(np.unique(recorded.new)) > 3  # something is seen
+
+
+def test_width_of_vectors_is_in_their_name(tmp_path: Path) -> None:
+    widths = {name: load_workload(name, 10, tmp_path).observation_space.shape for name in ("vectors", "vectors-4")}
+    assert widths == {"vectors": (17,), "vectors-4": (4,)}
+
+
+@pytest.mark.parametrize("name", ["Breakout", "noise", "vectors", "vectors-64"])
 def test_steps_follow_on_each_other_and_are_nobody_elses(cache: Path, name: str) -> None:
     workload = load_workload(name, 50, cache)
     steps = list(islice(workload.steps(), 120))  # more than there are: it begins anew

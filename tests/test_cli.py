@@ -167,6 +167,25 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "unknown game": (["recommend", "--env", "ALE/NoSuchGame-v5"], "No env 'ALE/NoSuchGame-v5'"),
     "space without a buffer": (["recommend", "--env", "Blackjack-v1"], "observation space is not supported"),
     "bad number": (["recommend", "--env", "CartPole-v1", "--n-envs", "0"], "must be at least 1, got 0"),
+    "shape that is none": (["estimate", "--shape", "4,84,x"], "must be whole numbers above 0 with commas between them"),
+    "shape of nothing": (["estimate", "--shape", "4,0,84"], "got '4,0,84'"),
+    "no shape": (["estimate"], "required: --shape"),
+    "unknown dtype": (["estimate", "--shape", "4,84,84", "--dtype", "uint9"], "such as uint8 or float32, got 'uint9'"),
+    "dtype of text": (["estimate", "--shape", "4", "--dtype", "str"], "got 'str'"),
+    "unknown kind": (["estimate", "--shape", "4,84,84", "--env-kind", "doom"], "invalid choice: 'doom'"),
+    "float images": (["estimate", "--shape", "3,84,84", "--dtype", "float32"], "no figures for (3, 84, 84) float32"),
+    "vectors as images": (
+        ["estimate", "--shape", "17", "--env-kind", "atari"],
+        "atari has figures for uint8 with two or three axes, got (17,) uint8",
+    ),
+    "images as vectors": (
+        ["estimate", "--shape", "4,84,84", "--env-kind", "vector"],
+        "vector has figures for one or two axes",
+    ),
+    "gray as rgb": (["estimate", "--shape", "4,84,84", "--env-kind", "rgb"], "needs channels in threes"),
+    "stack that does not fit": (["estimate", "--shape", "4,84,84", "--frame-stack", "5"], "frame_stack=5 does not fit"),
+    "no results": (["bench", "--render", "no-such-file.json"], "no-such-file.json"),
+    "small and sizes": (["bench", "--quick", "--sizes"], "not allowed with argument --quick"),
     "no file": (["inspect", "no-such-file.pkl"], "No file no-such-file.pkl"),
     "not a pickle": (["inspect", __file__], "cannot be opened as a saved replay buffer"),
 }
@@ -217,8 +236,31 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
 # ---- Ctrl-C
 
 
+def test_ctrl_c_is_exit_code_130_in_commands_that_are_soon_done_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    places = {
+        "cli.info.collect": ["info"],
+        "cli.estimate.layout_of": ["estimate", "--shape", "4,84,84"],
+        "cli.inspect_file.load": ["inspect", "file.pkl"],
+    }
+    for place, args in places.items():
+        monkeypatch.setattr(f"sb3_extra_buffers.{place}", interrupt)
+        assert main(args) == 130
+        assert capsys.readouterr().err == "Interrupted.\n"
+
+
 @pytest.mark.parametrize(
-    "args", [["recommend", "--env", "CartPole-v1", "--seconds", "60"], ["demo", "--out", "{tmp}"]], ids=["play", "train"]
+    "args",
+    [
+        ["recommend", "--env", "CartPole-v1", "--seconds", "60"],
+        ["demo", "--out", "{tmp}"],
+        ["bench", "--out", "{tmp}", "--cache", "{tmp}"],
+    ],
+    ids=["play", "train", "record"],
 )
 def test_ctrl_c_is_one_line_and_exit_code_130_and_leaves_nothing_running(args: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUN, *(arg.format(tmp=tmp_path) for arg in args)]

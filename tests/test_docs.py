@@ -98,6 +98,18 @@ def test_results_become_tables_and_plots_and_none_a_note(tmp_path: Path) -> None
     assert note not in after
     assert re.search(r"<td><p>auto</p></td>.*a reason", after, re.DOTALL)
     assert 'alt="pong memory"' in after
+    (tmp_path / "index.md").write_text("# Title\n\n```{benchmark-results} one.json\n```\n")
+    (tmp_path / "one.json").write_text(json.dumps(saved))
+    one = page("one")
+    assert "<td><p>auto</p></td>" in one
+    assert 'alt="pong memory"' not in one
+
+
+def test_long_names_in_tables_break_at_their_seams(html: Callable[[str], str]) -> None:
+    page = html("buffers")
+    assert "Compressed<wbr>Replay<wbr>Buffer" in page
+    assert "optimize_<wbr>memory_<wbr>usage" in page
+    assert not re.search(r"<pre>(?:(?!</pre>).)*<wbr>", page, re.DOTALL)  # code to copy stays as it is
 
 
 def test_a_warning_fails_the_build(tmp_path: Path) -> None:

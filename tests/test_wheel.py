@@ -1,7 +1,8 @@
-"""What `pip install` puts on a machine: the package, its type marker and its command; nothing else."""
+"""What `pip install` puts on a machine: the package, its type marker, its figures and its command; nothing else."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,10 @@ def test_only_the_package_is_installed(wheel: zipfile.ZipFile) -> None:
 def test_every_module_and_the_type_marker_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "sb3_extra_buffers").rglob("*.py")}
     assert modules | {"sb3_extra_buffers/py.typed"} <= set(wheel.namelist())
+
+
+def test_figures_for_estimates_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    assert json.loads(wheel.read("sb3_extra_buffers/bench/sizes.json"))["sizes"]
 
 
 def test_the_wheel_has_the_licence_and_the_command(wheel: zipfile.ZipFile) -> None:

@@ -1,7 +1,7 @@
 """The directive `benchmark-results`: the committed results as tables and plots, so that no figure is typed by hand.
 
 Tables are what `sb3-extra-buffers bench --render FILE` prints, plots are the pictures beside the results. Without results, a
-note says so. The setting `benchmark_results` names their folder, relative to the pages.
+note says so. The setting `benchmark_results` names their folder, relative to the pages; an argument names one file instead.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ NONE_YET = [
 
 
 class BenchmarkResults(SphinxDirective):
-    """Used in a Markdown page; takes no arguments."""
+    """Used in a Markdown page; takes one file, or none for all of the folder."""
+
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        folder = Path(self.env.srcdir, self.config.benchmark_results)
-        files, plots = (
-            sorted(folder.glob("*.json")),
-            sorted(folder.glob("*.png")),
-        )
+        where = self.arguments or [self.config.benchmark_results]
+        path = Path(self.env.srcdir, where[0])
+        files = [path] if path.is_file() else sorted(path.glob("*.json"))
+        plots = sorted(path.glob("*.png"))
         for path in (*files, *plots):
             self.env.note_dependency(str(path))
         lines = [line for path in files for line in (*rendered(path), "")]

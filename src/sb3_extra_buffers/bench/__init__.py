@@ -6,6 +6,7 @@ measure    one buffer or one training, in this process             (`python -m s
 jobs       starts those processes in turns and takes medians
 peers      virtual environments of other libraries
 bars       what is promised, and whether it is kept
+sizes      bytes per frame by kind of observation, which `estimate` goes by
 report     tables, Markdown, plots
 
 The first three also run in the virtual environment of a peer, where `sb3_extra_buffers` may be another version. So the

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .frames import N_ENVS
+from .frames import N_ENVS, STACK, is_vectors
 from .jobs import Result
 from .measure import Job
 from .training import PPO, PPO_ENVS, Training
@@ -35,7 +35,7 @@ class Group:
 class Verdict:
     """A ratio beside its bar.
 
-    :param unit: how it is read: ``%``, ``x`` or ``MB``
+    :param unit: how it is read: ``%``, ``x``, ``us`` or ``MB``
     :param at_least: whether more is better
     :param bar: None for a figure that only informs
     """
@@ -68,6 +68,17 @@ TIMES = (
 )
 
 
+#: GPU buffers, on CPU tensors: stored bytes as a part of SB3's array of stacked observations, and sample(256).
+GPU_BARS: dict[str, tuple[float | None, float | None]] = {
+    "gpu-tiles": (0.016, 1.5),
+    "gpu-none": (0.26, 1.0),
+    "gpu-rle": (None, 4.0),
+}
+#: Microseconds to encode a frame.
+GPU_ENCODE_US = 60
+GPU_BUFFERS = (*GPU_BARS, "gpu-zstd3")
+
+
 def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False) -> list[Group]:
     """All that has to be run for the bars.
 
@@ -88,6 +99,8 @@ def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False) 
         groups += [Group("game", game, jobs(game, size, "sb3", DEFAULT)) for game in OTHER_GAMES]
     return [
         *groups,
+        Group("gpu", f"{MAIN_GAME}, GPU buffers", jobs(MAIN_GAME, size, "sb3", "sb3-default", *GPU_BUFFERS)),
+        Group("gpu-noise", "noise, GPU buffers", jobs("noise", noise_size, "sb3-default", *GPU_BUFFERS)),
         Group("noise", "noise", jobs("noise", noise_size, "sb3", DEFAULT)),
         Group("large", f"{large:,} transitions", (*jobs(MAIN_GAME, size, DEFAULT), *jobs(MAIN_GAME, large, DEFAULT))),
         Group("vectors", "vectors", jobs("vectors", vector_size, "sb3-default", DEFAULT)),
@@ -100,13 +113,16 @@ def recordings_of(groups: Sequence[Group]) -> dict[str, int]:
     """Games that the groups need, and how many steps of them."""
     needed: dict[str, int] = {}
     for job in (job for group in groups for job in group.jobs):
-        if isinstance(job, Job) and job.workload not in ("noise", "vectors"):
+        if isinstance(job, Job) and job.workload != "noise" and not is_vectors(job.workload):
             needed[job.workload] = max(needed.get(job.workload, 0), job.transitions // N_ENVS)
     return needed
 
 
 def verdicts_of(group: Group, results: Sequence[Result]) -> Iterator[Verdict]:
     """The ratios of a group, beside their bars."""
+    if group.judged.startswith("gpu"):
+        yield from gpu_verdicts(results) if group.judged == "gpu" else gpu_noise_verdicts(results)
+        return
     first, ours = results[0], next(result for result in results if result["buffer"] == DEFAULT)
 
     def ratio(key: str) -> float:
@@ -140,6 +156,27 @@ def verdicts_of(group: Group, results: Sequence[Result]) -> Iterator[Verdict]:
     else:
         bar = 0.98 if group.label == "DQN" else 0.97
         yield Verdict(f"{group.label}: steps per second", ratio("steps_per_second"), bar, 1.0, at_least=True)
+
+
+def gpu_verdicts(results: Sequence[Result]) -> Iterator[Verdict]:
+    """Stored bytes by the buffer's own count: index tables, spare rows and frames that wait included."""
+    found = {result["buffer"]: result for result in results}
+    for name, (size_bar, sample_bar) in GPU_BARS.items():
+        for unit, label in (("sb3", "obs"), ("sb3-default", "obs and next_obs")):
+            share = 100 * found[name]["observation_bytes"] / found[unit]["observation_bytes"]
+            bar = None if size_bar is None or unit != "sb3" else 100 * size_bar
+            yield Verdict(f"{name}: stored bytes, of SB3's {label}", share, bar, unit="%")
+        yield Verdict(f"{name}: sample(256)", found[name]["sample_256_us"] / found["sb3"]["sample_256_us"], sample_bar)
+    # What an `add` of tiles takes beyond one that stores the same frames as they are.
+    encoding = (found["gpu-tiles"]["add_us"] - found["gpu-none"]["add_us"]) / N_ENVS
+    yield Verdict("gpu-tiles: encoding a frame", encoding, GPU_ENCODE_US, unit="us")
+
+
+def gpu_noise_verdicts(results: Sequence[Result]) -> Iterator[Verdict]:
+    """Against frames that are stored once, as they are: a stack is four of them, and SB3 has two of these."""
+    dense = results[0]["observation_bytes"] / (2 * STACK)
+    for result in results[1:]:
+        yield Verdict(f"noise, {result['buffer']}: stored bytes, of dense frames", result["observation_bytes"] / dense, 1.2)
 
 
 def _percent(shares: tuple[float, float | None]) -> tuple[float, float | None]:

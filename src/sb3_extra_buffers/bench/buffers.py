@@ -1,6 +1,7 @@
 """What is measured: a name like ``sb3``, ``zstd9@64`` or ``cpprb`` -> something to add to and to sample from.
 
 ``auto``, ``delta``, ``zstd9@64`` ...   CompressedReplayBuffer with this compression_method (and block_frames, after the @)
+``gpu-tiles``, ``gpu-zstd3`` ...        GpuReplayBuffer with this compression_method, on CPU tensors
 ``sb3``                                 SB3's ReplayBuffer with optimize_memory_usage, the unit of all ratios
 ``sb3-default``                         SB3's ReplayBuffer
 ``0.5.0:zstd-3`` ...                    sb3-extra-buffers 0.5.0, in an environment of its own
@@ -82,6 +83,11 @@ def _sb3_like(name: str, transitions: int, workload: Workload) -> Any:
 
         options.update(compression_method=name.partition(":")[2], optimize_memory_usage=True)  # its smallest
         options["dtypes"] = {"elem_type": workload.observation_space.dtype.type, "runs_type": np.uint16}
+    elif name.startswith("gpu-"):
+        from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer as Kind
+
+        # A heap that begins with nothing: what it grows to is what observations need, and not what was estimated.
+        options.update(compression_method=name.removeprefix("gpu-"), buffer_device="cpu", heap_bytes=1)
     else:
         from sb3_extra_buffers.compressed import CompressedReplayBuffer as Kind
 

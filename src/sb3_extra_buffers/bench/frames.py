@@ -2,10 +2,14 @@
 
 A recording keeps of each step only the new frame of each env, which is all that the stacks are made of: a stack moves on by
 one frame, and after a reset it is zeros and the first frame. The recorder checks that this rebuilds what the env gave.
+
+Names: a game such as ``MsPacman``; a scenario of ViZDoom with what is seen of it, ``basic-labels`` or ``basic-rgb``;
+``noise``; ``vectors``, or ``vectors-64`` for another width than 17.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 import zlib
@@ -25,8 +29,10 @@ Update = Callable[[int, str], None]
 
 CACHE_VARIABLE = "SB3_EXTRA_BUFFERS_CACHE"
 SIDE, STACK, N_ENVS, ACTIONS = 84, 4, 4, 6
-#: Steps that a recording has at least, of all envs: 40,000 transitions.
-RECORDED_STEPS = 10_000
+#: Steps that a recording has at most, of all envs: 40,000 transitions of a game; 4,000 of ViZDoom, whose frames are large.
+RECORDED_STEPS, RECORDED_DOOM_STEPS = 10_000, 1000
+#: Numbers of a vector.
+WIDTH = 17
 #: An action is held for this many steps on average.
 HOLD = 4
 EPISODE = 1000
@@ -36,8 +42,8 @@ EPISODE = 1000
 class Frames:
     """Frames of several envs, from which stacked observations are rebuilt.
 
-    :param first: frames that the envs start with, ``(n_envs, h, w)``
-    :param new: the newest frame after each step, of the new episode where one has ended, ``(steps, n_envs, h, w)``
+    :param first: frames that the envs start with, ``(n_envs, h, w)``, or ``(n_envs, channels, h, w)``
+    :param new: the newest frame after each step, of the new episode where one has ended, ``(steps, n_envs, ...)``
     :param dones: ``(steps, n_envs)``
     :param terminals: last frames of the episodes that have ended, in the order of ``np.argwhere(dones)``
     """
@@ -53,24 +59,29 @@ class Frames:
 
     @property
     def observation_space(self) -> spaces.Box:
-        return spaces.Box(0, 255, (STACK, *self.first.shape[1:]), np.uint8)
+        *channels, height, width = self.first.shape[1:]
+        return spaces.Box(0, 255, (STACK * math.prod(channels), height, width), np.uint8)
 
     @property
     def action_space(self) -> spaces.Space[Any]:
         return spaces.Discrete(ACTIONS)
 
+    @property
+    def frame_bytes(self) -> int:
+        return math.prod(self.first.shape[1:])
+
     def stacks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.bool_]]]:
         """Observations, next observations and ends of episodes, once through; arrays are fresh at each step."""
-        obs = self._reset_stacks()
+        obs, shape = self._reset_stacks(), (self.n_envs, *self.observation_space.shape)
         terminal = iter(self.terminals)
         for new, dones in zip(self.new, self.dones, strict=True):
-            seen = np.empty_like(obs)  # (n_envs, stack, h, w)
+            seen = np.empty_like(obs)  # (n_envs, stack, ...)
             seen[:, :-1], seen[:, -1] = obs[:, 1:], new
             after = seen.copy()
             for env in np.flatnonzero(dones):
                 after[env, -1] = next(terminal)
                 seen[env, :-1] = 0
-            yield obs, after, dones
+            yield obs.reshape(shape), after.reshape(shape), dones
             obs = seen
 
     def steps(self) -> Iterator[Step]:
@@ -112,11 +123,18 @@ class Frames:
 class Vectors:
     """Small float32 observations of one env that move at random, and continuous actions, as SAC has them."""
 
-    walk: NDArray[np.float32]  # (steps + 1, size)
+    walk: NDArray[np.float32]  # (steps + 1, width)
 
     n_envs = 1
-    observation_space = spaces.Box(-np.inf, np.inf, (17,), np.float32)
     action_space = spaces.Box(-1, 1, (6,), np.float32)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        return spaces.Box(-np.inf, np.inf, self.walk.shape[1:], np.float32)
+
+    @property
+    def frame_bytes(self) -> int:
+        return self.walk.itemsize * int(self.walk.shape[1])
 
     def steps(self) -> Iterator[Step]:
         """Arguments for `add` without end."""
@@ -144,23 +162,33 @@ def noise(steps: int) -> Frames:
     return Frames(random(N_ENVS), random(steps, N_ENVS), dones, random(int(dones.sum())))
 
 
-def vectors(steps: int) -> Vectors:
+def vectors(steps: int, width: int = WIDTH) -> Vectors:
     """A random walk."""
-    walk = np.random.default_rng(0).standard_normal((steps + 1, 17), np.float32).cumsum(axis=0)
+    walk = np.random.default_rng(0).standard_normal((steps + 1, width), np.float32).cumsum(axis=0)
     return Vectors(walk)
 
 
 def load_workload(name: str, steps: int, cache: Path) -> Workload:
-    """The workload with this name, of at most so many different steps.
+    """The workload with this name, of at most so many different steps; games and scenarios must have been recorded."""
+    if is_vectors(name):
+        return vectors(steps, int(name.partition("-")[2] or WIDTH))
+    steps = min(steps, most_recorded(name))
+    return noise(steps) if name == "noise" else Frames.load(find_recording(cache, name, steps)).cut(steps)
 
-    :param name: ``noise``, ``vectors``, or a game that was recorded
-    """
-    if name == "noise":
-        return noise(min(steps, RECORDED_STEPS))
-    if name == "vectors":
-        return vectors(steps)
-    recording = Frames.load(find_recording(cache, name, min(steps, RECORDED_STEPS)))
-    return recording.cut(min(steps, RECORDED_STEPS))
+
+def is_vectors(name: str) -> bool:
+    """Whether the workload is vectors, which have one env; others have `N_ENVS`."""
+    return name.partition("-")[0] == "vectors"
+
+
+def is_doom(name: str) -> bool:
+    """Whether the workload is a scenario of ViZDoom."""
+    return name.endswith(("-labels", "-rgb"))
+
+
+def most_recorded(name: str) -> int:
+    """Steps that are recorded at most; larger buffers get them again and again."""
+    return RECORDED_DOOM_STEPS if is_doom(name) else RECORDED_STEPS
 
 
 # ---- recordings
@@ -183,43 +211,48 @@ def find_recording(cache: Path, game: str, steps: int) -> Path:
 def ensure_recording(cache: Path, game: str, steps: int, update: Update) -> None:
     """Record a game, unless that was done before.
 
-    :param game: its name, e.g. ``MsPacman``
+    :param game: its name, e.g. ``MsPacman`` or ``basic-rgb``
     :param steps: steps of all envs
     """
-    path = find_recording(cache, game, min(steps, RECORDED_STEPS))
+    steps = min(steps, most_recorded(game))
+    path = find_recording(cache, game, steps)
     if not path.exists() or not zipfile.is_zipfile(path):
-        record(game, min(steps, RECORDED_STEPS), update).save(path)
+        record(game, steps, update).save(path)
 
 
 def record(game: str, steps: int, update: Update) -> Frames:
     """Play a game by random actions that are held for a while.
 
-    :param game: its name, e.g. ``MsPacman``
+    :param game: its name, e.g. ``MsPacman`` or ``basic-rgb``
     """
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    from sb3_extra_buffers.training_utils.atari import make_env
-
-    quiet_ale()
-    env = make_env(f"{game}NoFrameskip-v4", N_ENVS, DummyVecEnv, STACK, seed=0)
+    env = _make_doom(game) if is_doom(game) else _make_atari(game)
     try:
         return _play(env, steps, update)
     finally:
         env.close()
 
 
-def quiet_ale() -> None:
-    """No banner of ALE, which would get between the lines of a result."""
-    from sb3_extra_buffers._optional import require
+def _make_atari(game: str) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
-    ale = require("ale_py", extra="atari", what="Recording Atari frames")
-    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+    from sb3_extra_buffers.training_utils.atari import make_env
+
+    return make_env(f"{game}NoFrameskip-v4", N_ENVS, DummyVecEnv, STACK, seed=0)
+
+
+def _make_doom(game: str) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from sb3_extra_buffers.training_utils.vizdoom import make_env
+
+    scenario, _, obs = game.rpartition("-")
+    return make_env(scenario, N_ENVS, obs, DummyVecEnv, STACK, seed=0)  # type: ignore[arg-type]
 
 
 def _play(env: Any, steps: int, update: Update) -> Frames:
     rng = np.random.default_rng(0)
     n_actions = env.action_space.n
-    first = env.reset()[:, -1].copy()
+    first = _newest(env.reset())
     new = np.empty((steps, *first.shape), np.uint8)
     all_dones = np.zeros((steps, len(first)), np.bool_)
     terminals: list[NDArray[np.uint8]] = []
@@ -229,11 +262,11 @@ def _play(env: Any, steps: int, update: Update) -> Frames:
         changed = rng.random(len(first)) < 1 / HOLD
         actions[changed] = rng.integers(n_actions, size=changed.sum())
         seen, _, dones, infos = env.step(actions)
-        new[i], all_dones[i] = seen[:, -1], dones
+        new[i], all_dones[i] = _newest(seen), dones
         after = seen.copy()
         for j in np.flatnonzero(dones):
             after[j] = infos[j]["terminal_observation"]
-            terminals.append(after[j, -1].copy())
+            terminals.append(_newest(after[j : j + 1])[0])
         checksums.append((_checksum(seen), _checksum(after)))
         if i % 50 == 0:
             update(i, f"{i * len(first):,} transitions")
@@ -241,6 +274,12 @@ def _play(env: Any, steps: int, update: Update) -> Frames:
     frames = Frames(first, new, all_dones, np.array(terminals, np.uint8).reshape(-1, *first.shape[1:]))
     _check(frames, checksums)
     return frames
+
+
+def _newest(obs: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy of the newest frames of stacks: ``(n, stack, h, w)`` -> ``(n, h, w)``, or ``(n, channels, h, w)``."""
+    channels = obs.shape[1] // STACK
+    return (obs[:, -1] if channels == 1 else obs[:, -channels:]).copy()
 
 
 def _check(frames: Frames, checksums: list[tuple[int, int]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import statistics
 import sys
 import time
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .buffers import Subject, fill, make_subject
-from .frames import Step, Workload, load_workload
+from .frames import N_ENVS, Step, Workload, is_vectors, load_workload
 from .memory import resident_bytes
 
 #: Steps and samples of the small buffer that warms everything up.
@@ -57,7 +58,7 @@ class Job:
 
 def measure(job: Job) -> dict[str, Any]:
     """Run a job; times are in microseconds."""
-    n_steps = job.transitions // (1 if job.workload == "vectors" else 4)
+    n_steps = job.transitions // (1 if is_vectors(job.workload) else N_ENVS)
     workload = load_workload(job.workload, n_steps, Path(job.cache))
     warm_up(job, workload)
     gc.collect()
@@ -66,7 +67,7 @@ def measure(job: Job) -> dict[str, Any]:
     steps = workload.steps()
     first = time_adds(subject, steps, n_steps)
     gc.collect()
-    growth = resident_bytes() - before
+    growth = resident_bytes() - before - first.nbytes  # what the clock has noted is not the buffer's
     digest = subject.digest()
     lap, laps = (LAP // 10, 1) if job.slow else (LAP, job.laps)
     later = [time_adds(subject, steps, min(n_steps, lap)) for _ in range(laps)]
@@ -74,6 +75,8 @@ def measure(job: Job) -> dict[str, Any]:
         **asdict(job),
         "rss_bytes": growth,
         "observation_bytes": subject.observation_bytes(),
+        "frame_bytes": workload.frame_bytes,
+        "other_bytes": other_bytes(workload),
         "add_first_us": float(first.mean()),
         "add_first_median_us": float(np.median(first)),
         **summary_of(later),
@@ -90,6 +93,12 @@ def warm_up(job: Job, workload: Workload) -> None:
     for size in BATCHES:
         for _ in range(WARM_SAMPLES):
             subject.sample(size)
+
+
+def other_bytes(workload: Workload) -> int:
+    """What SB3 keeps of a transition beside the observations: action, reward and done."""
+    action = workload.action_space
+    return math.prod(action.shape or ()) * np.dtype(action.dtype).itemsize + 2 * np.dtype(np.float32).itemsize
 
 
 def time_adds(subject: Subject, steps: Iterator[Step], count: int) -> NDArray[np.float64]:

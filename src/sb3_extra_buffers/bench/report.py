@@ -10,8 +10,9 @@ from typing import Any
 
 from .bars import MEGABYTE, Verdict
 from .jobs import Result
+from .sizes import Size, table_of
 
-PACKAGES = ("stable-baselines3", "torch", "numpy", "numba", "zstandard", "lz4", "isal", "ale-py")
+PACKAGES = ("stable-baselines3", "torch", "numpy", "numba", "zstandard", "lz4", "isal", "ale-py", "vizdoom")
 COLUMNS = ("buffer", "memory", "of SB3's", "add, first lap", "add, later laps", "slowest add", "sample(32)", "sample(256)", "")
 BAR_COLUMNS = ("ratio", "measured", "bar", "stretch", "")
 TRAINING_COLUMNS = ("training", "buffer", "steps per second", "of SB3's", "weights")
@@ -119,6 +120,9 @@ def render(saved: dict[str, Any]) -> str:
 
     :param saved: what `bench` has written
     """
+    if "sizes" in saved:
+        table = markdown(*table_of([Size(**values) for values in saved["sizes"]]))
+        return "\n\n".join(["Memory of a transition, of the bytes of one frame", table, made_by(saved)])
     parts = []
     if saved.get("bars"):
         verdicts = [Verdict(**values) for values in saved["bars"]]
@@ -130,10 +134,14 @@ def render(saved: dict[str, Any]) -> str:
         parts.append(f"{title_of(results)}\n\n{markdown(COLUMNS, rows_of(results), ALIGN)}")
     if saved.get("trainings"):
         parts.append("Training end to end\n\n" + markdown(TRAINING_COLUMNS, training_rows(saved["trainings"]), TRAINING_ALIGN))
-    parts.append(
-        "Made by `" + saved["command"] + "` with " + ", ".join(f"{key} {value}" for key, value in saved["machine"].items())
-    )
+    parts.append(made_by(saved))
     return "\n\n".join(parts)
+
+
+def made_by(saved: dict[str, Any]) -> str:
+    """What a run is to be repeated with."""
+    versions = ", ".join(f"{key} {value}" for key, value in saved["machine"].items())
+    return f"Made by `{saved['command']}` with {versions}"
 
 
 def title_of(results: Sequence[Result]) -> str:
@@ -158,4 +166,4 @@ def _human_percent(percent: float) -> str:
 
 
 def _in_unit(value: float, unit: str) -> str:
-    return f"{value:.0f} MB" if unit == "MB" else f"{value:.2f} %" if unit == "%" else f"{value:.2f}x"
+    return f"{value:.0f} {unit}" if unit in ("MB", "us") else f"{value:.2f} %" if unit == "%" else f"{value:.2f}x"

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .frames import STACK, quiet_ale
+from .frames import STACK
 
 #: RL Zoo's DQN for Atari; but learning starts early, as only the speed is asked.
 DQN: dict[str, Any] = {
@@ -52,7 +52,6 @@ def train(job: Training) -> dict[str, Any]:
 
     from sb3_extra_buffers.training_utils.atari import make_env
 
-    quiet_ale()
     n_envs = PPO_ENVS if job.algorithm == "ppo" else 1
     env = make_env(f"{job.game}NoFrameskip-v4", n_envs, DummyVecEnv, STACK, seed=0)
     model = _make_model(job, env)

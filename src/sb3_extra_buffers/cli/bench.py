@@ -2,7 +2,7 @@
 
 Frames are recorded once and kept in a cache. Each buffer is measured in a process of its own, in turns, on one thread.
 Memory is what the process grows by (RSS). A name is a compression_method, with @ and a number for block_frames, e.g. zstd9@64.
---check measures all that is promised, and fails where it is not kept.
+--check measures all that is promised, and fails where it is not kept. --sizes measures what `estimate` goes by.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ EXAMPLES = """\
   sb3-extra-buffers bench --game Pong Breakout --methods auto zstd3 zstd9@64
   sb3-extra-buffers bench --full-table --peers --out benchmarks/results
   sb3-extra-buffers bench --check
+  sb3-extra-buffers bench --sizes
   sb3-extra-buffers bench --render benchmarks/results/bench.json"""
 
 METHODS = ("auto", "none", "rle-jit", "igzip1", "zstd-5", "zstd1", "zstd3", "zstd9@64", "lz4-frame/1", "lz4-block/1")
@@ -36,7 +37,12 @@ FULL_TABLE = (
     *(f"{name}/{level}" for name in ("lz4-frame", "lz4-block") for level in (1, 5, 9, 12)),
 )  # fmt: skip
 #: A lap of these takes a minute or more.
-SLOW = ("zstd15", "zstd22", "lz4-frame/12", "lz4-block/12", "0.5.0:rle-jit", "torchrl", "torchrl-compressed")
+SLOW = (
+    "zstd15", "zstd22", "gpu-zstd15", "gpu-zstd19", "lz4-frame/12",
+    "lz4-block/12", "0.5.0:rle-jit", "torchrl", "torchrl-compressed",
+)  # fmt: skip
+#: Processes at a time where only memory is looked at; each may take a GB.
+SIZES_WORKERS = 2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +56,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each, in turns (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="compare with the bars; exit code 1 when one is missed")
-    parser.add_argument("--quick", action="store_true", help="everything in small, nothing is judged: a smoke test")
+    small_or_sizes = parser.add_mutually_exclusive_group()
+    small_or_sizes.add_argument("--quick", action="store_true", help="everything in small, nothing is judged: a smoke test")
+    small_or_sizes.add_argument(
+        "--sizes", action="store_true", help="memory alone, of games, ViZDoom and vectors: what `estimate` goes by"
+    )
     parser.add_argument("--smallest", metavar="NAME", help="the setting that --check takes for the smallest")
     parser.add_argument("--out", type=Path, default=Path("bench_output"), metavar="DIR", help="results (default: %(default)s)")
     parser.add_argument(
@@ -72,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}")
     args.cache = args.cache or default_cache()
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.sizes:
+        return measure_sizes(args)
     return check(args) if args.check or args.quick else compare(args)
 
 
@@ -120,20 +132,39 @@ def check(args: argparse.Namespace) -> int:
     return 1 if missed or different else 0
 
 
+def measure_sizes(args: argparse.Namespace) -> int:
+    """Bytes per frame, by kind of observation and codec."""
+    from sb3_extra_buffers.bench.bars import Group
+    from sb3_extra_buffers.bench.report import machine
+    from sb3_extra_buffers.bench.sizes import KINDS, document, jobs_for, sizes_of, table_of
+
+    args.repeats = 1  # memory is the same each time
+    groups = [Group("sizes", kind, tuple(jobs_for(kind, args.cache))) for kind in KINDS]
+    sizes = [size for kind, results in zip(KINDS, measure(groups, args), strict=True) for size in sizes_of(kind, results)]
+    saved = document(sizes, command_line(), machine())
+    (args.out / "sizes.json").write_text(json.dumps(saved, indent=1) + "\n")
+    if args.json:
+        show_json(saved)
+    else:
+        show(Table(*table_of(sizes)))
+    return 0
+
+
 def measure(groups: list[Group], args: argparse.Namespace) -> list[list[dict[str, Any]]]:
     """Record what is needed, then run the jobs of each group in turns."""
     from sb3_extra_buffers.bench.bars import recordings_of
-    from sb3_extra_buffers.bench.frames import ensure_recording
+    from sb3_extra_buffers.bench.frames import ensure_recording, most_recorded
     from sb3_extra_buffers.bench.jobs import run_in_turns, turns_of
 
     for game, steps in recordings_of(groups).items():
-        with progress(f"Recording {game}", min(steps, 10_000)) as update:
+        with progress(f"Recording {game}", min(steps, most_recorded(game))) as update:
             ensure_recording(args.cache, game, steps, update)
     repeats = 1 if args.quick else args.repeats
+    workers = os.cpu_count() or 1 if args.quick else SIZES_WORKERS if args.sizes else 1
     results = []
     for group in groups:
         with progress(f"Measuring {group.label}", len(list(turns_of(group.jobs, repeats)))) as update:
-            results.append(run_in_turns(group.jobs, repeats, update, workers=os.cpu_count() or 1 if args.quick else 1))
+            results.append(run_in_turns(group.jobs, repeats, update, workers))
     return results
 
 
@@ -150,12 +181,17 @@ def save(
     for result in (result for results in workloads.values() for result in results):
         result.pop("cache", None)  # a folder of this machine says nothing about the buffers
     saved = {
-        "command": " ".join(["python -m sb3_extra_buffers", *map(shlex.quote, command_of(sys.argv[1:]))]),
+        "command": command_line(),
         "machine": machine(), "judged": not args.quick, "bars": [asdict(verdict) for verdict in verdicts or ()],
         "workloads": workloads, "trainings": trainings or [],
     }  # fmt: skip
     (args.out / f"{name}.json").write_text(json.dumps(saved, indent=1) + "\n")
     return saved
+
+
+def command_line() -> str:
+    """The command that is running, as it can be repeated."""
+    return " ".join(["python -m sb3_extra_buffers", *map(shlex.quote, command_of(sys.argv[1:]))])
 
 
 def command_of(argv: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from sb3_extra_buffers._optional import installed, require
+from sb3_extra_buffers.training_utils.atari import register_games
 
 ATARI_STACK = 4
 
@@ -46,10 +47,7 @@ def find_spec(env_id: str) -> EnvSpec:
     if name.startswith("Vizdoom"):
         require("vizdoom.gymnasium_wrapper", extra="vizdoom", what=f"Env {env_id!r}")
     if installed("ale_py"):
-        import ale_py
-
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-        gym.register_envs(ale_py)
+        register_games()
     try:
         return gym.spec(env_id)
     except gym.error.Error as error:

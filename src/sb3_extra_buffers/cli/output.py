@@ -127,6 +127,16 @@ def human_bytes(n: float) -> str:
     return f"{n:.0f} {units[0]}" if units[0] == "B" or abs(n) >= 100 else f"{n:.3g} {units[0]}"
 
 
+def human_share(share: float) -> str:
+    """A part of something in percent: ``0.44 %``."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def share_of_ram(n: float, ram: int) -> str:
+    """What part of the RAM so many bytes are, or how many times it would be needed."""
+    return human_share(n / ram) if n < ram else f"{n / ram:.1f} x, too large"
+
+
 def human_seconds(seconds: float) -> str:
     """A duration as people read it: ``0.38 ms``."""
     for factor, unit in ((1, "s"), (1e3, "ms")):

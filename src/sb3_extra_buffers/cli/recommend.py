@@ -15,7 +15,8 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from sb3_extra_buffers.cli.output import Table, human_bytes, progress, say, show, show_json
+from sb3_extra_buffers.cli.arguments import positive
+from sb3_extra_buffers.cli.output import Table, human_bytes, human_share, progress, say, share_of_ram, show, show_json
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.cli.measuring import Measurement
@@ -35,10 +36,10 @@ WIDEST_CODE = 100
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--env", required=True, metavar="ID", help="any id that gymnasium, ale-py or ViZDoom registers")
-    parser.add_argument("--frame-stack", type=_positive, metavar="N", help="frames to stack (default: 4 for Atari, else 1)")
-    parser.add_argument("--n-envs", type=_positive, default=1, metavar="N", help="envs side by side (default: %(default)s)")
+    parser.add_argument("--frame-stack", type=positive, metavar="N", help="frames to stack (default: 4 for Atari, else 1)")
+    parser.add_argument("--n-envs", type=positive, default=1, metavar="N", help="envs side by side (default: %(default)s)")
     parser.add_argument(
-        "--buffer-size", type=_positive, default=1_000_000, metavar="N", help="transitions to hold (default: %(default)s)"
+        "--buffer-size", type=positive, default=1_000_000, metavar="N", help="transitions to hold (default: %(default)s)"
     )
     parser.add_argument("--seconds", type=_seconds, default=10.0, metavar="S", help="how long to play (default: %(default)s)")
 
@@ -99,10 +100,10 @@ def present(measurements: list[Measurement], best: Measurement | None, sb3_bytes
     """Print the table and what it says."""
     say(f"Memory of a buffer of {buffer_size:,} transitions, extrapolated; this machine has {human_bytes(ram)} of RAM")
     say()
-    rows = [["SB3's own", human_bytes(sb3_bytes), "100 %", _of_ram(sb3_bytes, ram), "1.00", "1.00"]]
+    rows = [["SB3's own", human_bytes(sb3_bytes), "100 %", share_of_ram(sb3_bytes, ram), "1.00", "1.00"]]
     rows += [
         [
-            m.label, human_bytes(m.buffer_bytes), _percent(m.buffer_bytes / sb3_bytes), _of_ram(m.buffer_bytes, ram),
+            m.label, human_bytes(m.buffer_bytes), human_share(m.buffer_bytes / sb3_bytes), share_of_ram(m.buffer_bytes, ram),
             f"{m.add_ratio:.2f}", f"{m.sample_ratio:.2f}",
         ]
         for m in measurements
@@ -142,21 +143,6 @@ def code_to_paste(best: Measurement | None, experience: Experience, buffer_size:
     if len(call) > WIDEST_CODE:
         call = "\n".join([f"model = {algorithm}(", *(f"    {argument}," for argument in arguments), ")"])
     return "\n".join([*imports, "", call])
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
-
-
-def _of_ram(n: float, ram: int) -> str:
-    return _percent(n / ram) if n < ram else f"{n / ram:.1f} x, too large"
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
-    return value
 
 
 def _seconds(text: str) -> float:

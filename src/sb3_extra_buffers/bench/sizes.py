@@ -1,0 +1,146 @@
+"""Bytes that a frame takes, by kind of observation and codec: measured by `bench --sizes`, read by `estimate`.
+
+A buffer is filled in two sizes, each in a process of its own. What the larger process has more is the price of its
+transitions; what is left are blocks that are still open, a few frames of each env. The figures are committed beside this
+module, in `sizes.json`, and come with the package.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .bars import DEFAULT, MAIN_GAME, OTHER_GAMES, SMALLEST
+from .frames import N_ENVS, is_vectors, most_recorded
+from .jobs import Result
+from .measure import Job
+
+#: Where the committed figures are.
+SIZES = Path(__file__).with_name("sizes.json")
+
+SCENARIOS = ("basic", "deadly_corridor", "defend_the_center", "health_gathering", "my_way_home")
+#: Kind of observation -> workloads that stand for it.
+KINDS = {
+    "atari": (MAIN_GAME, *OTHER_GAMES),
+    "masks": tuple(f"{scenario}-labels" for scenario in SCENARIOS),
+    "rgb": tuple(f"{scenario}-rgb" for scenario in SCENARIOS),
+    "vector": ("vectors-4", "vectors-17", "vectors-64", "vectors-376"),
+}
+#: What the recordings of a kind are, for people.
+DESCRIPTIONS = {
+    "atari": "Atari games, 84x84 gray, stacks of 4",
+    "masks": "label masks of ViZDoom scenarios, 160x120, stacks of 4",
+    "rgb": "RGB of ViZDoom scenarios, 160x120, stacks of 4",
+    "vector": "random walks of float32",
+}
+BUFFERS = (DEFAULT, "zstd3", SMALLEST, "lz4-block", "igzip1", "none")
+#: Laps through the recording that the two buffers hold, and steps that count as a lap where nothing is recorded.
+LAPS, VECTOR_STEPS = (1, 3), 20_000
+#: For each transition a store keeps where `obs` and `next_obs` are: 4 bytes each, however large a frame is.
+INDEX_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one buffer has shown.
+
+    :param frame_bytes: a frame as it is
+    :param bytes_per_frame: what a transition takes, without action, reward and done
+    :param open_frames: what an env takes once, in frames as they are; 0 for vectors, where it is nothing
+    """
+
+    kind: str
+    workload: str
+    buffer: str
+    frame_bytes: int
+    bytes_per_frame: float
+    open_frames: float
+
+    def observation_bytes(self, transitions: int, n_envs: int, frame_bytes: int) -> float:
+        """Memory of the observations in a buffer of another size, for frames of another size.
+
+        In proportion to the bytes of a frame, but for the index.
+        """
+        share = max(self.bytes_per_frame - INDEX_BYTES, 0) / self.frame_bytes
+        return transitions * (share * frame_bytes + INDEX_BYTES) + n_envs * self.open_frames * frame_bytes
+
+
+def jobs_for(kind: str, cache: Path) -> list[Job]:
+    """Buffers to fill for a kind: for each workload and codec a smaller and a larger one."""
+    return [
+        Job(buffer, workload, laps * _lap(workload), str(cache), laps=0, samples=0)
+        for workload in KINDS[kind]
+        for buffer in BUFFERS
+        for laps in LAPS
+    ]
+
+
+def _lap(workload: str) -> int:
+    """Transitions of a lap."""
+    return VECTOR_STEPS if is_vectors(workload) else most_recorded(workload) * N_ENVS
+
+
+def sizes_of(kind: str, results: Sequence[Result]) -> list[Size]:
+    """Figures from the results of `jobs_for`, in its order."""
+    sizes = []
+    for small, large in zip(results[::2], results[1::2], strict=True):
+        growth = (large["rss_bytes"] - small["rss_bytes"]) / (large["transitions"] - small["transitions"])
+        at_once = max(small["rss_bytes"] - growth * small["transitions"], 0) / (N_ENVS * small["frame_bytes"])
+        sizes.append(
+            Size(
+                kind, large["workload"], large["buffer"], large["frame_bytes"],
+                bytes_per_frame=round(growth - large["other_bytes"], 1),
+                open_frames=0.0 if is_vectors(large["workload"]) else round(at_once, 1),
+            )
+        )  # fmt: skip
+    return sizes
+
+
+def load(path: Path = SIZES) -> tuple[list[Size], dict[str, Any]]:
+    """Committed figures, and where they come from: command, version, revision and machine."""
+    saved = json.loads(path.read_text())
+    return [Size(**values) for values in saved.pop("sizes")], saved
+
+
+def document(sizes: Sequence[Size], command: str, machine: dict[str, Any]) -> dict[str, Any]:
+    """What is written to `sizes.json`."""
+    from sb3_extra_buffers import __version__
+
+    return {
+        "command": command, "version": __version__, "revision": revision(), "machine": machine,
+        "sizes": [asdict(size) for size in sizes],
+    }  # fmt: skip
+
+
+def revision() -> str | None:
+    """The commit that this package was changed by last; None where it is no checkout."""
+    package = SIZES.parent.parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(package), *arguments, "--", "."], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        commit = git("log", "-1", "--format=%h")
+        return f"{commit} with changes" if commit and git("status", "--porcelain") else commit or None
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def table_of(sizes: Sequence[Size]) -> tuple[list[str], list[list[str]], str]:
+    """Columns, rows and alignment: by recording and codec what a transition takes, of the bytes of a frame."""
+    codecs = list(dict.fromkeys(size.buffer for size in sizes))
+    rows: dict[tuple[str, str], list[str]] = {}
+    for size in sizes:
+        row = rows.setdefault((size.kind, size.workload), [f"{size.kind}: {size.workload}", f"{size.frame_bytes:,} B"])
+        row.append(_share(size))
+    return ["observations", "a frame", *codecs], list(rows.values()), "lr" + "r" * len(codecs)
+
+
+def _share(size: Size) -> str:
+    percent = 100 * size.bytes_per_frame / size.frame_bytes
+    return f"{percent:.2f} %" if percent < 9.995 else f"{percent:.0f} %"
