@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -64,6 +66,16 @@ def test_rle_and_rle_jit_write_the_same_bytes(block: tuple[np.ndarray, str], run
     assert out.tobytes() == block[0].tobytes()
 
 
+def memory_of(array: np.ndarray) -> Any:
+    """What kernels take for an array."""
+    return array.ctypes.data if kernels.COMPILED else array
+
+
+def write_patches(before: np.ndarray, after: np.ndarray, out: np.ndarray, limit: int) -> int:
+    """Patches into ``out`` from 3 on."""
+    return kernels.write_patches(memory_of(before), memory_of(after), before.size, memory_of(out), 3, limit)
+
+
 @settings(PROFILE, max_examples=400)
 @given(
     n=st.integers(1, 200), at=st.integers(0, 5), changed=st.floats(0, 1), values=st.integers(1, 255),
@@ -74,13 +86,13 @@ def test_patches_stay_within_their_limit(n: int, at: int, changed: float, values
     before = rng.integers(0, values + 1, n + at, np.uint8)
     after = np.where(rng.random(n + at) < changed, rng.integers(0, values + 1, n + at, np.uint8), before)
     out = np.full(400, 77, np.uint8)
-    end = kernels.write_patches(before, at, after, at, n, out, 3, limit)
+    end = write_patches(before[at:], after[at:], out, limit)
     assert end <= limit
     assert (out[:3] == 77).all()
     assert (out[max(limit, 3) :] == 77).all()
     if end >= 0:
         frame = before[at:].copy()
-        assert kernels.apply_patches(out[:end].copy(), 3, frame, np.zeros(n, np.uint8)) == end
+        assert kernels.apply_patches(memory_of(out), end, 3, memory_of(frame), n, memory_of(np.zeros(n, np.uint8))) == end
         assert frame.tobytes() == after[at:].tobytes()
 
 
@@ -88,5 +100,5 @@ def test_a_patch_far_into_a_large_frame_stays_within_its_limit() -> None:
     after = np.zeros((1 << 21) + 20, np.uint8)
     after[-9] = 1  # one byte, behind a skip that takes four
     out = np.full(100, 77, np.uint8)
-    assert kernels.write_patches(np.zeros_like(after), 0, after, 0, after.size, out, 3, 15) == 10
+    assert write_patches(np.zeros_like(after), after, out, 15) == 10
     assert (out[15:] == 77).all()

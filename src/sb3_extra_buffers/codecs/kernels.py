@@ -26,6 +26,8 @@ __all__ = [
     "encode_frame",
     "encode_runs",
     "jit",
+    "memory_at",
+    "memory_of",
     "prefetch",
     "same_part",
     "split_pixels",
@@ -53,7 +55,13 @@ if COMPILED:
         prefetch,
         same_part,
         split_pixels,
+        store_byte,
     )
+
+    @jit
+    def memory_at(address: int, length: int) -> int:
+        """The memory at an address, which the caller keeps alive."""
+        return address
 
     @jit
     def next_difference(a: Any, b: Any, start: int, n: int) -> int:
@@ -131,6 +139,12 @@ else:
         """Copy 8 bytes."""
         target[at : at + 8] = source[start : start + 8]
 
+    memory_at = bytes_at  # type: ignore[assignment]
+
+    def store_byte(target: Bytes, at: int, value: int) -> None:
+        """Write one byte."""
+        target[at] = value
+
     def fill_part(target: Bytes, at: int, value: int, length: int) -> None:
         """Set ``length`` bytes of ``target`` from ``at`` on to one value."""
         target[at : at + length] = value
@@ -198,73 +212,73 @@ _PATCH_OVERHEAD = 11
 
 
 @jit
-def _put_number(out: Bytes, position: int, number: int) -> int:
+def _put_number(out: Any, position: int, number: int) -> int:
     while number >= 128:
-        out[position] = (number & 127) | 128
+        store_byte(out, position, (number & 127) | 128)
         position += 1
         number >>= 7
-    out[position] = number
+    store_byte(out, position, number)
     return position + 1
 
 
+# `Any` stands for a memory in what follows, see `memory_of`.
+
+
 @jit
-def write_patches(
-    before: Bytes, before_at: int, after: Bytes, after_at: int, n: int, out: Bytes, position: int, limit: int
-) -> int:
-    """Write the patches that turn ``n`` bytes of ``before`` into those of ``after``.
+def write_patches(before: Any, after: Any, n: int, out: Any, position: int, limit: int) -> int:
+    """Write the patches that turn ``n`` bytes into others.
 
     :return: the position behind them, or -1 if that may be beyond ``limit``
     """
-    old, new = memory_of(before, before_at, n), memory_of(after, after_at, n)
     reached = 0
-    start = next_difference(old, new, 0, n)
+    start = next_difference(before, after, 0, n)
     while start < n:
-        end = patch_end(old, new, start, n)
+        end = patch_end(before, after, start, n)
         while start < end:
-            literal_end = next_fill(new, start, end) if end - start >= SHORTEST_FILL else end
+            literal_end = next_fill(after, start, end) if end - start >= SHORTEST_FILL else end
             if literal_end > start:
                 length = literal_end - start
                 if position + length + _PATCH_OVERHEAD > limit:
                     return -1
                 position = _put_number(out, position, length << 1)
                 position = _put_number(out, position, start - reached)
-                if length <= 8 and position + 8 <= limit and after_at + start + 8 <= after.size:
-                    copy_word(out, position, after, after_at + start)
+                if length <= 8 and position + 8 <= limit and start + 8 <= n:
+                    copy_word(out, position, after, start)
                 else:
-                    copy_part(out, position, after, after_at + start, length)
+                    copy_part(out, position, after, start, length)
                 position += length
                 start = reached = literal_end
             if literal_end < end:
-                stop = fill_end(new, start, n)  # bytes that did not change may well be filled too
+                stop = fill_end(after, start, n)  # bytes that did not change may well be filled too
                 if position + 1 + _PATCH_OVERHEAD > limit:
                     return -1
                 position = _put_number(out, position, (stop - start) << 1 | 1)
                 position = _put_number(out, position, start - reached)
-                out[position] = after[after_at + start]
+                store_byte(out, position, load_byte(after, start))
                 position += 1
                 start = reached = stop
-        start = next_difference(old, new, start, n)
+        start = next_difference(before, after, start, n)
     if position >= limit:
         return -1
-    out[position] = 0
+    store_byte(out, position, 0)
     return position + 1
 
 
 @jit
-def apply_patches(data: Bytes, position: int, frame: Bytes, base: Bytes) -> int:
-    """Turn ``frame`` into the next one; the position behind its patches, or -1 if they cannot be right."""
-    if position + 2 <= data.size and load_byte(data, position + 1) == 0:
+def apply_patches(data: Any, n: int, position: int, frame: Any, size: int, base: Any) -> int:
+    """Turn a frame of ``size`` bytes into the next one, by patches that stand in ``n`` bytes of data.
+
+    :return: the position behind them, or -1 if they cannot be right
+    """
+    if position + 2 <= n and load_byte(data, position + 1) == 0:
         how = load_byte(data, position)
         if how == FROM_ZEROS:
-            frame[:] = 0
+            fill_part(frame, 0, 0, size)
             position += 2
         elif how == FROM_BASE:
-            copy_part(frame, 0, base, 0, frame.size)
+            copy_part(frame, 0, base, 0, size)
             position += 2
-    # The loop that sampling spends its time in: nothing in it may touch reference counts (see memory_access.py), and numbers
-    # are read in place, not by a function.
-    n = data.size
-    size = frame.size
+    # The loop that sampling spends its time in: numbers are read in place, not by a function.
     reached = 0
     while True:
         if position >= n:
@@ -321,24 +335,22 @@ def apply_patches(data: Bytes, position: int, frame: Bytes, base: Bytes) -> int:
 
 
 @jit
-def encode_frame(
-    before: Bytes, before_at: int, frames: Bytes, at: int, base: Bytes, out: Bytes, position: int, limit: int
-) -> int:
-    """Write a frame as patches on the one before it, on ``base`` or on zeros, whichever is shortest.
+def encode_frame(before: Any, after: Any, base: Any, n: int, out: Any, position: int, limit: int) -> int:
+    """Write a frame of ``n`` bytes as patches on the one before it, on ``base`` or on zeros, whichever is shortest.
 
     :return: the position behind them, or -1 if that may be beyond ``limit``
     """
-    n = base.size
-    end = write_patches(before, before_at, frames, at, n, out, position, limit)
+    end = write_patches(before, after, n, out, position, limit)
     # Another start is only tried for a frame that has changed a lot: a new episode, a new scene.
     if end < 0 or end - position > n // 16:
         best = (end if end >= 0 else limit + 1) - position
         zeros, spare = np.zeros(n, np.uint8), np.empty(n, np.uint8)
         for how in (FROM_ZEROS, FROM_BASE):
-            start = zeros if how == FROM_ZEROS else base
-            length = write_patches(start, 0, frames, at, n, spare, 0, min(n, best - 3))
+            start = memory_of(zeros, 0, n) if how == FROM_ZEROS else base
+            length = write_patches(start, after, n, memory_of(spare, 0, n), 0, min(n, best - 3))
             if length >= 0:
-                out[position], out[position + 1] = how, 0
+                store_byte(out, position, how)
+                store_byte(out, position + 1, 0)
                 copy_part(out, position + 2, spare, 0, length)
                 best = length + 2
                 end = position + best
@@ -348,14 +360,12 @@ def encode_frame(
 @jit
 def encode_delta(frames: Bytes, base: Bytes, out: Bytes) -> int:
     """Frames one by one, see `encode_frame`; bytes written, or -1 if ``out`` is too short."""
-    rows, frame_bytes = frames.reshape(-1), base.size
+    rows, n = frames.reshape(-1), base.size
     position = 0
     for i in range(frames.shape[0]):
-        at = i * frame_bytes
-        if i == 0:
-            position = encode_frame(base, 0, rows, 0, base, out, 0, out.size)
-        else:
-            position = encode_frame(rows, at - frame_bytes, rows, at, base, out, position, out.size)
+        before = memory_of(rows, (i - 1) * n, n) if i > 0 else memory_of(base, 0, n)
+        frame, target = memory_of(rows, i * n, n), memory_of(out, 0, out.size)
+        position = encode_frame(before, frame, memory_of(base, 0, n), n, target, position, out.size)
         if position < 0:
             return -1
     return position
@@ -364,13 +374,15 @@ def encode_delta(frames: Bytes, base: Bytes, out: Bytes) -> int:
 @jit
 def decode_delta(data: Bytes, base: Bytes, out: Bytes) -> bool:
     """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if the patches cannot be right."""
+    rows, n = out.reshape(-1), base.size
     position = 0
     for i in range(out.shape[0]):
         if i == 0:
-            copy_part(out[0], 0, base, 0, base.size)
+            copy_part(rows, 0, base, 0, n)
         else:
-            copy_part(out[i], 0, out[i - 1], 0, base.size)
-        position = apply_patches(data, position, out[i], base)
+            copy_part(rows, i * n, rows, (i - 1) * n, n)
+        memory, frame = memory_of(data, 0, data.size), memory_of(rows, i * n, n)
+        position = apply_patches(memory, data.size, position, frame, n, memory_of(base, 0, n))
         if position < 0:
             return False
     return True

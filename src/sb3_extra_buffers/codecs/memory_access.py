@@ -2,7 +2,8 @@
 
 Imported by kernels.py when numba is there. Nothing here checks bounds; the kernels do, before they call. All of it takes
 flat uint8 arrays and positions in them instead of slices: a slice, like a call of a jitted function with an array, counts
-references, and in loops over a few bytes that was three quarters of the time. Intrinsics do not.
+references, and in loops over a few bytes that was three quarters of the time. Intrinsics do not. Between jitted functions
+arrays are handed on as memories, which are their addresses (see `memory_of`); the intrinsics take both.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ _WORD = ir.IntType(64)
 
 
 def _pointer_to(context: Any, builder: Any, signature: Any, args: Any, array: int) -> Any:
-    """Pointer into the array argument number ``array``, at the position that the argument behind it says."""
-    data = context.make_array(signature.args[array])(context, builder, args[array]).data
+    """Pointer into argument number ``array``, an array or a memory, at the position that the argument behind it says."""
+    kind = signature.args[array]
+    if isinstance(kind, types.Integer):
+        data = builder.inttoptr(args[array], _BYTE.as_pointer())
+    else:
+        data = context.make_array(kind)(context, builder, args[array]).data
     return builder.gep(data, [args[array + 1]])
 
 
@@ -95,6 +100,17 @@ def load_byte(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def store_byte(typing_context: Any, target: Any, at: Any, value: Any) -> Any:
+    """Write one byte."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(builder.trunc(args[2], _BYTE), _pointer_to(context, builder, signature, args, 0))
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def fill_part(typing_context: Any, target: Any, at: Any, value: Any, length: Any) -> Any:
     """Set ``length`` bytes of ``target`` from ``at`` on to one value."""
 
@@ -108,7 +124,7 @@ def fill_part(typing_context: Any, target: Any, at: Any, value: Any, length: Any
 
 @intrinsic  # type: ignore[untyped-decorator]
 def memory_of(typing_context: Any, array: Any, start: Any, length: Any) -> Any:
-    """Address of part of an array: can be handed to a jitted function without counting references."""
+    """Part of an array as a memory: its address. The array must be used again later, or numba may free it before."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ptrtoint(_pointer_to(context, builder, signature, args, 0), _WORD)

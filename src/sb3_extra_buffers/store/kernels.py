@@ -28,6 +28,8 @@ from sb3_extra_buffers.codecs.kernels import (
     copy_part,
     encode_frame,
     jit,
+    memory_at,
+    memory_of,
     prefetch,
     same_part,
     split_pixels,
@@ -173,21 +175,21 @@ def encode_open_block(
     if encoded < 0 or first >= last:
         return
     _, n_rows, frame_bytes = staging.shape
-    rows, out = staging.reshape(-1), scratch.reshape(-1)
+    rows, coded = staging.reshape(-1), scratch.reshape(-1)
     begin = stream * scratch.shape[1]
     position, limit = begin + encoded, begin + scratch.shape[1]
+    zeros = np.zeros(frame_bytes, np.uint8)
     base = blocks[streams[stream, OPEN], BASE]
-    if base >= 0:
-        known = bytes_at(chunks[blocks[base, CHUNK], ADDRESS] + blocks[base, OFFSET] + _HEADER, frame_bytes)
-    else:
-        known = np.zeros(frame_bytes, np.uint8)
     for index in range(first, last):
+        known = memory_of(zeros, 0, frame_bytes)
+        if base >= 0:
+            known = memory_at(chunks[blocks[base, CHUNK], ADDRESS] + blocks[base, OFFSET] + _HEADER, frame_bytes)
         at = (stream * n_rows + stack + index) * frame_bytes
+        before = known if index == 0 else memory_of(rows, at - frame_bytes, frame_bytes)
+        frame, out = memory_of(rows, at, frame_bytes), memory_of(coded, 0, coded.size)
+        position = encode_frame(before, frame, known, frame_bytes, out, position, limit)
         if index == 0:
-            position = encode_frame(known, 0, rows, at, known, out, position, limit)
             streams[stream, FIRST] = position - begin if position >= 0 else frame_bytes
-        else:
-            position = encode_frame(rows, at - frame_bytes, rows, at, known, out, position, limit)
         # The first frame may be large, without a base above all. If the next is, too, they have nothing in common.
         hopeless = index >= 1 and position - begin > (index + 1) * frame_bytes * 3 // 4
         if position < 0 or hopeless:
@@ -317,8 +319,9 @@ def append(
             if how == DELTA and fresh == 1 and 0 < fill < block_frames and encoded >= 0:
                 # Nearly always: one frame, little changed. Its patches are what `encode_open_block` would write.
                 begin = stream * scratch.shape[1]
-                before = tail + observation_bytes - frame_bytes
-                end = write_patches(rows, before, values, at, frame_bytes, coded, begin + encoded, begin + scratch.shape[1])
+                before = memory_of(rows, tail + observation_bytes - frame_bytes, frame_bytes)
+                frame, out = memory_of(values, at, frame_bytes), memory_of(coded, 0, coded.size)
+                end = write_patches(before, frame, frame_bytes, out, begin + encoded, begin + scratch.shape[1])
             copy_part(rows, tail + observation_bytes, values, at, fresh * frame_bytes)
             fill += fresh
             if fill <= block_frames:
@@ -437,14 +440,16 @@ def fetch(
                         (high - low) * frame_bytes,
                     )
                 continue
-            known = zeros
             base = blocks[slot, BASE]
+            known = memory_of(zeros, 0, frame_bytes)
             if base >= 0:
-                known = bytes_at(chunks[blocks[base, CHUNK], ADDRESS] + blocks[base, OFFSET] + _HEADER, frame_bytes)
+                known = memory_at(chunks[blocks[base, CHUNK], ADDRESS] + blocks[base, OFFSET] + _HEADER, frame_bytes)
             copy_part(frame, 0, known, 0, frame_bytes)
+            patches = memory_at(chunks[chunk, ADDRESS] + blocks[slot, OFFSET], source.size)
             position = offset
             for index in range(last + 1):
-                position = apply_patches(source, position, frame, known)
+                into = memory_of(frame, 0, frame_bytes)
+                position = apply_patches(patches, source.size, position, into, frame_bytes, known)
                 if position < 0:
                     return int(slot)
                 for j in range(begin, end):
