@@ -226,12 +226,9 @@ class FrameStore:
         """Let the codec's library encode a full block; `append` then seals it."""
         stack = self.layout.stack
         data = self.codec.encode(self._staging[stream, stack : stack + self.block_frames])
-        length = len(data) - HEADER_BYTES
-        if data[0] == RAW:
-            length = -1
-        else:
-            self._scratch[stream, :length] = np.frombuffer(data, np.uint8, offset=HEADER_BYTES)
-        self._streams[stream, ENCODED] = length
+        # A copy, because kernels are compiled for arrays that can be written to.
+        self._scratch = np.frombuffer(data, np.uint8, offset=HEADER_BYTES).copy().reshape(1, -1)
+        self._streams[stream, ENCODED] = -1 if data[0] == RAW else self._scratch.size
 
     def _make_room(self, n: int) -> None:
         """Room for ``n`` bytes in the arena, and for more blocks in their table."""
@@ -267,7 +264,7 @@ class FrameStore:
         self._staging = np.zeros((self.n_streams, rows, self.layout.frame_bytes), np.uint8)
         how = {"none": NOBODY, "delta": DELTA}.get(self.codec.name, LIBRARY)
         self._fixed = (stack, self.block_frames, how)
-        block_bytes = self.block_frames * self.layout.frame_bytes if how != NOBODY else 0
+        block_bytes = self.block_frames * self.layout.frame_bytes if how == DELTA else 0
         self._scratch = np.empty((self.n_streams, block_bytes), np.uint8)
         self._arena = Arena()
         self._reset_tables()

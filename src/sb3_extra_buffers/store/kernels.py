@@ -6,7 +6,7 @@ Written once for numba and for plain Python, as codecs/kernels.py explains. The 
                          stack     block_frames           stack
     The observation written last is always the rows `fill .. fill + stack`.
 
-    scratch[stream]      the open block as it is encoded so far
+    scratch[stream]      the open block as `delta` has encoded it so far; for a library one row, the block just encoded
 
     token = slot * block_frames + index: names a frame, and an observation by its last frame. An observation is `stack`
     frames in a row; what is missing at the front of its block is the end of block `blocks[slot, PREVIOUS]`.
@@ -229,7 +229,8 @@ def _seal(
     if cursor[END] + needed > cursor[CAPACITY] or state[N_SLOTS] + 2 > blocks.shape[0]:
         return int(needed)
     if encoded >= 0:
-        _put(slot, _CODED, scratch.reshape(-1), stream * scratch.shape[1], length, blocks, chunks, cursor)
+        begin = stream * scratch.shape[1] if how == DELTA else 0
+        _put(slot, _CODED, scratch.reshape(-1), begin, length, blocks, chunks, cursor)
         state[UNHELPFUL] = 0
     else:
         _put(slot, _RAW, rows, (first_row + stack) * frame_bytes, length, blocks, chunks, cursor)
@@ -267,7 +268,7 @@ def append(
     full: int,
     heads: NDArray[np.int32],  # (cells, columns): token + 1, 0 where nothing was written
     staging: Bytes,  # (streams, rows, frame_bytes)
-    scratch: Bytes,  # (streams, bytes of a block)
+    scratch: Bytes,  # (streams, bytes of a block), or (1, n)
     streams: NDArray[np.int64],
     blocks: NDArray[np.int32],
     chunks: NDArray[np.int64],
