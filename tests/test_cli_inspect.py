@@ -19,6 +19,7 @@ from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.contact_sheet import newest_frame
 from sb3_extra_buffers.cli.envs import make_env
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedHerReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
 from tests.oracle import DICT_SPACE, add_to_replay
 from tests.transitions import play
 
@@ -56,6 +57,20 @@ def test_both_kinds_of_file_hold_the_same(saved: dict[str, Path], capsys: pytest
     assert ours["ends"] > 2
     assert list(ours["codecs"]) == [""]
     assert theirs["codecs"] == {}
+
+
+def test_a_gpu_buffer_shows_its_frames_and_json_has_no_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sheets = []
+    for kind in (GpuReplayBuffer, CompressedReplayBuffer):
+        buffer = kind(8, spaces.Box(0, 255, (4, 36, 36), np.uint8), spaces.Discrete(2), device="cpu")
+        for i in range(8):
+            obs = np.full((1, 4, 36, 36), 20 * i, np.uint8)
+            buffer.add(obs, obs, np.zeros((1, 1)), np.full(1, np.nan), np.zeros(1), [{}])
+        save_to_pkl(tmp_path / "buffer.pkl", buffer)
+        facts = inspect(capsys, tmp_path / "buffer.pkl", "--frames", tmp_path / "sheet.png")
+        assert facts["reward"]["mean"] is None
+        sheets.append((tmp_path / "sheet.png").read_bytes())
+    assert sheets[0] == sheets[1]
 
 
 def test_the_table_is_readable(saved: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

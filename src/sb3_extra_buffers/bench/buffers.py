@@ -61,6 +61,19 @@ class Subject:
         return sum(dense) or None
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that nothing could be made of, before anything is measured."""
+    from sb3_extra_buffers.codecs import make_codec
+
+    if name in ("sb3", "sb3-default", "auto") or name.startswith(("gpu-", "0.5.0:", "cpprb", "torchrl")):
+        return
+    method, at, block_frames = name.partition("@")
+    if at and not block_frames.isdecimal():
+        raise ValueError(f"{name!r}: behind the @ stands block_frames, a number, such as zstd9@64")
+    if method != "auto":
+        make_codec(method)
+
+
 def make_subject(name: str, transitions: int, workload: Workload) -> Subject:
     """The buffer that a name stands for, empty."""
     if name.startswith("cpprb"):

@@ -7,7 +7,15 @@ import argparse
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    return whole_number(text, 1)
+
+
+def whole_number(text: str, least: int) -> int:
+    """A whole number of at least so much."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from None
+    if value < least:
+        raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
     return value

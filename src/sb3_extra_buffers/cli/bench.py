@@ -75,7 +75,11 @@ def run(args: argparse.Namespace) -> int:
     from sb3_extra_buffers.bench.report import render
 
     if args.render:
-        say(render(json.loads(args.render.read_text())))
+        text = args.render.read_bytes()
+        try:
+            say(render(json.loads(text)))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise ValueError(f"{args.render} is no result of bench (bench.json, check.json or sizes.json)") from None
         return 0
     for name, least in (("transitions", 1000), ("repeats", 1)):
         if getattr(args, name) < least:
@@ -102,10 +106,12 @@ def compare(args: argparse.Namespace) -> int:
 
 def jobs_for(args: argparse.Namespace, game: str) -> list[Any]:
     """SB3's two buffers, then what was asked for."""
-    from sb3_extra_buffers.bench.buffers import PEERS
+    from sb3_extra_buffers.bench.buffers import PEERS, check_name
     from sb3_extra_buffers.bench.measure import Job
 
     methods = args.methods or (FULL_TABLE if args.full_table else METHODS)
+    for name in methods:
+        check_name(name)
     names = ["sb3", "sb3-default", *methods, *(PEERS if args.peers else ())]
     return [Job(name, game, args.transitions, str(args.cache), slow=name in SLOW) for name in names]
 

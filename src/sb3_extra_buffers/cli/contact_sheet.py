@@ -34,7 +34,10 @@ def save_contact_sheet(buffer: ReplayBuffer, path: Path, key: str | None = None)
         raise ValueError("The buffer is empty: there are no frames to show")
     slots = np.unique(np.linspace(0, size - 1, COLUMNS * ROWS).astype(np.int64))
     envs = np.arange(len(slots)) % buffer.n_envs
-    tiles = [Image.fromarray(newest_frame(observation)) for observation in column[slots, envs]]
+    pictures = column[slots, envs]
+    if not isinstance(pictures, np.ndarray):  # a tensor, of a GPU buffer
+        pictures = pictures.cpu().numpy()
+    tiles = [Image.fromarray(newest_frame(picture)) for picture in pictures]
     scale = max(1, -(-SMALLEST_TILE // max(tiles[0].size)))
     width, height = tiles[0].width * scale, tiles[0].height * scale
     n_rows = -(-len(tiles) // COLUMNS)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sb3_extra_buffers.cli.arguments import whole_number
 from sb3_extra_buffers.cli.output import Table, complain, human_bytes, human_seconds, progress, say, show, show_json
 from sb3_extra_buffers.errors import MissingBackendError
 
@@ -135,7 +136,4 @@ def _change(results: list[dict[str, Any]], key: str) -> str:
 
 
 def _steps(text: str) -> int:
-    steps = int(text)
-    if steps < FEWEST_STEPS:
-        raise argparse.ArgumentTypeError(f"must be at least {FEWEST_STEPS}, got {steps}")
-    return steps
+    return whole_number(text, FEWEST_STEPS)

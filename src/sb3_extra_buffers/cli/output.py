@@ -6,6 +6,7 @@ Results go to stdout, progress and complaints to stderr, so that `--json` and pi
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -75,8 +76,16 @@ def show(table: Table) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print a result for programs."""
-    say(json.dumps(value, indent=2))
+    """Print a result for programs. JSON has no NaN and no infinity: they become null."""
+    say(json.dumps(_without_nan(value), indent=2))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager
