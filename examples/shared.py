@@ -12,8 +12,10 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_extra_buffers.callbacks import transition_memory
 from sb3_extra_buffers.codecs import available_codecs
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.recording import RecordBuffer
 from sb3_extra_buffers.training_utils.atari import make_env
 from sb3_extra_buffers.training_utils.buffer_warmup import warm_up
+from sb3_extra_buffers.training_utils.play import play
 
 
 class Game(NamedTuple):
@@ -101,3 +103,20 @@ class RandomPlayer:
 
     def predict(self, obs: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False) -> Any:
         return np.array([self.action_space.sample() for _ in range(self.n_envs)]), state
+
+
+def watch_episode(env: VecEnv, model: Any, args: argparse.Namespace) -> float:
+    """Let a model play one episode, in its window or into a video; the score."""
+    record = RecordBuffer(res=(210, 160), ch_num=3, size=args.total_timesteps, compression_method="auto")
+    score = 0.0
+    for t, step in enumerate(play(env, model)):
+        score += float(step.reward[0])
+        if args.video:
+            record.add(env.render(), step.reward[0], step.action[0])
+        if "episode" in step.infos[0] or t + 1 == args.total_timesteps:
+            break
+    env.close()
+    if args.video:
+        record.save_video(args.video, fps=15)
+    print(f"Score, clipped to -1..1 per step: {score:g} in {t + 1} steps")
+    return score

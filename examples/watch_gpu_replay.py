@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from shared import GAMES
+from shared import GAMES, watch_episode
 from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import get_device
 
-from sb3_extra_buffers.recording import RecordBuffer
 from sb3_extra_buffers.training_utils.atari import make_env
-from sb3_extra_buffers.training_utils.play import play
 
 
 def watch(algorithm: type[BaseAlgorithm], description: str | None, argv: list[str] | None) -> float:
@@ -26,19 +24,7 @@ def watch(algorithm: type[BaseAlgorithm], description: str | None, argv: list[st
     env = make_env(GAMES["pong"].env_id, 1, framestack=4, seed=args.seed, render_mode=mode)
     # The model knows its buffer's class and keywords; nothing is stored while it plays.
     model = algorithm.load(args.model, device=get_device(args.device))
-    record = RecordBuffer(res=(210, 160), ch_num=3, size=args.total_timesteps, compression_method="auto")
-    score = 0.0
-    for t, step in enumerate(play(env, model)):
-        score += float(step.reward[0])
-        if args.video:
-            record.add(env.render(), step.reward[0], step.action[0])
-        if "episode" in step.infos[0] or t + 1 == args.total_timesteps:
-            break
-    env.close()
-    if args.video:
-        record.save_video(args.video, fps=15)
-    print(f"Score, clipped to -1..1 per step: {score:g} in {t + 1} steps")
-    return score
+    return watch_episode(env, model, args)
 
 
 def main(argv: list[str] | None = None) -> float:

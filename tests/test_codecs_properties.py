@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sb3_extra_buffers.codecs import available_codecs, kernels, make_codec
+from sb3_extra_buffers.codecs import available_codecs, kernels, make_codec, patches
 from tests.contracts import check_damage, check_prefix, check_round_trip
 
 PROFILE = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -73,7 +73,7 @@ def memory_of(array: np.ndarray) -> Any:
 
 def write_patches(before: np.ndarray, after: np.ndarray, out: np.ndarray, limit: int) -> int:
     """Patches into ``out`` from 3 on."""
-    return kernels.write_patches(memory_of(before), memory_of(after), before.size, memory_of(out), 3, limit)
+    return patches.write_patches(memory_of(before), memory_of(after), before.size, memory_of(out), 3, limit)
 
 
 @settings(PROFILE, max_examples=400)
@@ -92,7 +92,7 @@ def test_patches_stay_within_their_limit(n: int, at: int, changed: float, values
     assert (out[max(limit, 3) :] == 77).all()
     if end >= 0:
         frame = before[at:].copy()
-        assert kernels.apply_patches(memory_of(out), end, 3, memory_of(frame), n, memory_of(np.zeros(n, np.uint8))) == end
+        assert patches.apply_patches(memory_of(out), end, 3, memory_of(frame), n, memory_of(np.zeros(n, np.uint8))) == end
         assert frame.tobytes() == after[at:].tobytes()
 
 

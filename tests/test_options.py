@@ -138,15 +138,15 @@ def test_find_smallest_dtype() -> None:
 
 
 def test_init_jit_compiles_the_signature_that_is_used() -> None:
-    from sb3_extra_buffers.codecs import kernels
+    from sb3_extra_buffers.codecs import runs
 
     init_jit(elem_type=np.uint32, runs_type=np.uint32)
-    before = len(kernels.encode_runs.signatures), len(kernels.decode_runs.signatures)
+    before = len(runs.encode_runs.signatures), len(runs.decode_runs.signatures)
     filled(
         spaces.Box(0, 100, (300,), np.uint32), dtypes={"runs_type": np.uint32}, compression_method="rle-jit", block_frames=4
     )
     sample(filled(spaces.Box(0, 100, (300,), np.uint32), dtypes={"runs_type": np.uint32}, compression_method="rle-jit"))
-    assert (len(kernels.encode_runs.signatures), len(kernels.decode_runs.signatures)) == before
+    assert (len(runs.encode_runs.signatures), len(runs.decode_runs.signatures)) == before
 
 
 # ---- codecs

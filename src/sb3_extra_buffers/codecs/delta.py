@@ -22,16 +22,16 @@ class Delta(Codec):
     name: ClassVar[str] = "delta"
 
     def _encode(self, frames: Bytes, base: Bytes | None) -> Readable | None:
-        from sb3_extra_buffers.codecs import kernels
+        from sb3_extra_buffers.codecs import patches
 
         out = np.empty(frames.nbytes, np.uint8)
-        length = kernels.encode_delta(frames, _or_zeros(base, frames), out)
+        length = patches.encode_delta(frames, _or_zeros(base, frames), out)
         return None if length < 0 else out[:length]
 
     def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
-        from sb3_extra_buffers.codecs import kernels
+        from sb3_extra_buffers.codecs import patches
 
-        if not kernels.decode_delta(np.frombuffer(payload, np.uint8), _or_zeros(base, out), out):
+        if not patches.decode_delta(np.frombuffer(payload, np.uint8), _or_zeros(base, out), out):
             raise CorruptDataError(f"delta: a block of {len(payload)} bytes has patches that do not fit its frames")
 
 

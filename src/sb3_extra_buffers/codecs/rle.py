@@ -103,13 +103,13 @@ class RleJit(Rle):
     name: ClassVar[str] = "rle-jit"
 
     def _find_runs(self, items: NDArray[Any], longest: int, most: int) -> Runs | None:
-        from sb3_extra_buffers.codecs import kernels
+        from sb3_extra_buffers.codecs import runs
 
         values, lengths = np.empty(most, items.dtype), np.empty(most, self.runs_type)
-        count = kernels.encode_runs(items, longest, values, lengths)
+        count = runs.encode_runs(items, longest, values, lengths)
         return None if count < 0 else (values[:count], lengths[:count])
 
     def _write_runs(self, values: NDArray[Any], lengths: NDArray[Any], out: NDArray[Any]) -> int:
-        from sb3_extra_buffers.codecs import kernels
+        from sb3_extra_buffers.codecs import runs
 
-        return int(kernels.decode_runs(values, lengths, out))
+        return int(runs.decode_runs(values, lengths, out))

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import Bytes
-from sb3_extra_buffers.codecs.kernels import copy_part, jit, same_part
+from sb3_extra_buffers.codecs.kernels import copy_part, jit, memory_of
+from sb3_extra_buffers.store.comparing import count_new_frames
 
 Ints = NDArray[np.int32]
 
@@ -67,13 +68,9 @@ def append(
         stream = cell % streams.size
         value, tail = values[i], last[stream]
         old = streams[stream]
-        # Never trust, always compare: only what is really there already is shared.
         fresh = stack
         if old >= 0:
-            if same_part(value, 0, tail, 0, nbytes):
-                fresh = 0
-            elif stack > 1 and same_part(value, 0, tail, frame_bytes, nbytes - frame_bytes):
-                fresh = 1
+            fresh = count_new_frames(memory_of(value, 0, nbytes), memory_of(tail, 0, nbytes), stack, frame_bytes)
         if fresh > 0:
             slot = old if fresh < stack else 0
             padding = fresh == stack

@@ -173,7 +173,7 @@ class FrameStore:
 
     def _fetch(self, tokens: NDArray[np.int64], order: NDArray[np.int64], out: Bytes) -> None:
         def fetch(part: NDArray[np.int64]) -> int:
-            bad: int = self._kernels.fetch(
+            bad: int = self._fetching.fetch(
                 tokens, part, out, self._staging, self._blocks, self._arena.table, self.layout.stack, self.block_frames,
             )  # fmt: skip
             return bad
@@ -297,9 +297,10 @@ class FrameStore:
 
     def _load_kernels(self) -> None:
         # Here and not at the top: numba takes a while to import, and this library is imported for other things too.
-        from sb3_extra_buffers.store import kernels
+        from sb3_extra_buffers.store import fetching, kernels
 
         self._kernels: Any = kernels
+        self._fetching: Any = fetching
         self._bytes_of = ObservationBytes(self.layout)
 
     def __getstate__(self) -> dict[str, Any]:
