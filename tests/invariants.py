@@ -1,4 +1,4 @@
-"""What must be true of a FrameStore at any time, recomputed from its live cells."""
+"""What must be true of a store at any time, recomputed from its live cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sb3_extra_buffers.store import FrameStore
+from sb3_extra_buffers.store import FrameStore, RowStore, Store
 from sb3_extra_buffers.store.tables import (
     BASE,
     CHUNK,
@@ -56,7 +56,32 @@ def free_slots(store: FrameStore) -> list[int]:
     return slots
 
 
-def check_invariants(store: FrameStore) -> None:
+def check_invariants(store: Store) -> None:
+    """Nothing is kept that the live cells do not need, and nothing that they need is free."""
+    if isinstance(store, RowStore):
+        check_rows(store)
+    else:
+        assert isinstance(store, FrameStore)
+        check_blocks(store)
+
+
+def check_rows(store: RowStore) -> None:
+    """Rows apart belong to one cell or are free, and no cell has one for what is the obs of the next step."""
+    if store.n_columns == 1:
+        assert not store._own.size
+        return
+    first = 2 + store.n_streams
+    own = store._own.copy()
+    own[(own >= 2) & (own < first)] = 0  # what waits, shown
+    taken = own[own > 1].tolist()
+    assert sorted(taken + store._free) == list(range(first, len(store._apart)))
+    following = np.roll(store._rows, -store.n_streams, axis=0)
+    for cell in np.flatnonzero(own > 1).tolist():
+        assert store._apart[own[cell]].tobytes() != following[cell].tobytes(), "a row apart that could be shared"
+    assert not (own.reshape(-1, store.n_streams).any(axis=1) & ~np.frombuffer(store._may_own, bool)).any()
+
+
+def check_blocks(store: FrameStore) -> None:
     """References, live bytes and free slots are exactly what the live cells imply."""
     counts = expected_references(store)
     blocks = store._blocks[: store._state[N_SLOTS]]

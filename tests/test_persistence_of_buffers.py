@@ -26,7 +26,7 @@ from sb3_extra_buffers.compressed import (
     CompressedRolloutBuffer,
 )
 from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.store import FrameStore
+from sb3_extra_buffers.store import FrameStore, RowStore
 from tests.invariants import check_invariants
 from tests.oracle import DICT_SPACE, IMAGE, SPACES, add_to_replay, add_to_rollout, assert_same_minibatches, assert_same_samples
 from tests.test_oracle_her import goal_env, play_both
@@ -43,7 +43,7 @@ CLASSES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda buffer: pickle.loads(pickle.dumps(buffer))}
 
 
-def stores_of(buffer: Any) -> list[FrameStore]:
+def stores_of(buffer: Any) -> list[Any]:
     return [leaf.store._store for leaf in buffer._leaves.values() if leaf.store._store is not None]
 
 
@@ -197,5 +197,24 @@ def test_a_damaged_block_is_refused() -> None:
         broken.reshape(-1)[table.size // 2] ^= 4
         with pytest.raises(CorruptDataError):
             other.__setstate__({**state, "tables": {**state["tables"], name: broken}})
+    with pytest.raises(CorruptDataError, match="format 99"):
+        other.__setstate__({**state, "format": 99})
+
+
+def test_damaged_rows_are_refused() -> None:
+    buffer = CompressedReplayBuffer(40, SPACES["float32"], ACTIONS, "cpu", 2)
+    for step in play(SPACES["float32"], ACTIONS, 2, 60):
+        add_to_replay([buffer], step)
+    [store] = stores_of(buffer)
+    assert isinstance(store, RowStore)
+    state = store.__getstate__()
+    other = RowStore.__new__(RowStore)
+    for name, array in state["arrays"].items():
+        broken = array.copy()
+        broken.reshape(-1).view(np.uint8)[array.nbytes // 2] ^= 4
+        with pytest.raises(CorruptDataError):
+            other.__setstate__({**state, "arrays": {**state["arrays"], name: broken}})
+    with pytest.raises(CorruptDataError):
+        other.__setstate__({**state, "free": [*state["free"], 5]})
     with pytest.raises(CorruptDataError, match="format 99"):
         other.__setstate__({**state, "format": 99})

@@ -42,7 +42,7 @@ NAMES: dict[str, set[str]] = {
         "estimate_max_slot_bytes", "estimate_total_heap_bytes", "find_gpu_buffer_dtypes", "numpy_dtype_to_torch",
     },
     "codecs": {"CODECS", "Codec", "auto_codec", "available_codecs", "make_codec"},
-    "store": {"ArrayView", "DetectingStore", "FrameLayout", "FrameStore", "MemoryUsage"},
+    "store": {"ArrayView", "DetectingStore", "FrameLayout", "FrameStore", "MemoryUsage", "RowStore", "Store"},
 }  # fmt: skip
 
 

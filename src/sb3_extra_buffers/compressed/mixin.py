@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -22,8 +21,7 @@ from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.options import CompressionOptions
-from sb3_extra_buffers.compressed.stored_leaf import StoredLeaf
-from sb3_extra_buffers.errors import ObservationError
+from sb3_extra_buffers.compressed.stored_leaf import StoredDict, StoredLeaf
 from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
 from sb3_extra_buffers.store import MemoryUsage
 
@@ -87,16 +85,20 @@ class CompressedObservations(BaseBuffer):
             self._leaves[leaf.key] = self._leaf_class(
                 leaf, plans[leaf.key], self.buffer_size, self.n_envs, together, self._fresh
             )
+        #: All of the observation, to check and to write.
+        self._stored: Any = StoredDict(self._leaves) if self._is_dict else self._leaves[PLAIN]
+        self._share_lock()
         self._install_columns()
 
+    def _share_lock(self) -> None:
+        for leaf in self._leaves.values():
+            leaf.store.share_lock(self._lock)
+
     def _install_columns(self) -> None:
-        """Put columns where SB3 has its arrays: in the instance's __dict__, where RolloutBuffer looks for them."""
+        """Put columns where SB3 has its arrays."""
         for number, name in enumerate(self._column_names):
             columns = {key: leaf.column(number) for key, leaf in self._leaves.items()}
-            self.__dict__[name] = columns if self._is_dict else columns[PLAIN]
-        #: What SB3's `add` gets in place of an observation.
-        placeholders = {key: leaf.written for key, leaf in self._leaves.items()}
-        self._placeholder: Any = placeholders if self._is_dict else placeholders[PLAIN]
+            setattr(self, name, columns if self._is_dict else columns[PLAIN])
 
     def memory_usage(self) -> BufferMemoryUsage:
         """What the observations would take as plain arrays, and what they take."""
@@ -107,22 +109,6 @@ class CompressedObservations(BaseBuffer):
     # ---- writing: straight into the stores, without the copies that SB3's `add` makes for arrays it keeps. Observations are
     # checked first, SB3's `add` runs with placeholders, and they are written last: what is refused, by us or by SB3, changes
     # nothing.
-
-    def _write(self, position: int, checked: list[tuple[NDArray[Any], ...]]) -> None:
-        """Write observations of all envs at a position: of each leaf, one per column."""
-        cells = np.arange(position * self.n_envs, (position + 1) * self.n_envs)
-        for leaf, values in zip(self._leaves.values(), checked, strict=True):
-            leaf.store.write_columns(0, cells, values)
-
-    def _checked(self, *observations: Any) -> list[tuple[NDArray[Any], ...]]:
-        """Observations of each leaf as they are stored; refused where they do not fit."""
-        if self._is_dict:
-            for observation in observations:
-                missing = [key for key in self._leaves if key not in observation]
-                if missing:
-                    raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
-            return [tuple(leaf.checked(one[key]) for one in observations) for key, leaf in self._leaves.items()]
-        return [tuple(map(self._leaves[PLAIN].checked, observations))]
 
     # ---- reading
 
@@ -177,3 +163,4 @@ class CompressedObservations(BaseBuffer):
         else:
             self.__dict__.update(state)
         self._lock = threading.RLock()
+        self._share_lock()

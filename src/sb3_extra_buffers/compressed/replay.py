@@ -21,6 +21,7 @@ class ReplayObservations(CompressedObservations):
     """What is particular to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
+    _sb3_add: Any
 
     def __init__(
         self,
@@ -42,6 +43,11 @@ class ReplayObservations(CompressedObservations):
         kwargs.pop("optimize_memory_usage", None)
         super().__init__(buffer_size, observation_space, action_space, **kwargs)
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Look up once what `super().add` would look up at every step."""
+        super().__init_subclass__(**kwargs)
+        cls._sb3_add = getattr(super(), "add", None)
+
     @classmethod
     def _positional_names(cls) -> list[str]:
         """Names of SB3's arguments behind the action space, in SB3's order."""
@@ -51,12 +57,13 @@ class ReplayObservations(CompressedObservations):
                 return names[names.index("action_space") + 1 :]
         raise TypeError(f"{cls.__name__} has no SB3 replay buffer among its bases")
 
-    def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
         with self._lock:
-            checked, position = self._checked(obs, next_obs), self.pos
-            super().add(self._placeholder, self._placeholder, *args, **kwargs)
-            self._write(position, checked)
+            stored, step = self._stored, self.pos
+            checked = stored.checked((obs, next_obs))
+            self._sb3_add(stored.written, stored.written, action, reward, done, infos)
+            stored.write_step(step, checked)
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's `sample`."""

@@ -33,9 +33,10 @@ class RolloutObservations(CompressedObservations):
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
         with self._lock:
-            checked, position = self._checked(obs), self.pos
-            super().add(self._placeholder, *args, **kwargs)
-            self._write(position, checked)
+            stored, step = self._stored, self.pos
+            checked = stored.checked((obs,))
+            super().add(stored.written, *args, **kwargs)
+            stored.write_step(step, checked)
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's minibatch."""

@@ -36,11 +36,13 @@ class StoredLeaf:
         self.leaf = leaf
         self.store = self.store_class(plan)
         self.reader = Reader(self.store, reads_together, handed_out)
+        #: Writes what was checked. The store's own method: one call less at every step.
+        self.write_step = self.store.write_step
         self._dtype = plan.dtype
         self._buffer_shape = (buffer_size, n_envs)
         self._step_shape = (n_envs, *leaf.shape)
-        #: What SB3's `add` gets in place of an observation; of a shape that it may reshape for Discrete spaces.
-        self.written = np.zeros((n_envs, 1), WRITTEN)
+        #: What SB3's `add` gets in place of an observation; for Discrete spaces of a shape that it may reshape.
+        self.written = np.zeros((n_envs, 1) if isinstance(leaf.space, spaces.Discrete) else (), WRITTEN)
 
     def column(self, number: int) -> ArrayView:
         """The array that SB3 believes it has."""
@@ -54,8 +56,15 @@ class StoredLeaf:
             reader=self.reader,
         )
 
-    def checked(self, observation: Any) -> NDArray[Any]:
-        """An observation of all envs as it is stored: of the right shape and dtype, or refused."""
+    def checked(self, observations: tuple[Any, ...]) -> tuple[NDArray[Any], ...]:
+        """Observations of all envs as they are stored: of the right shape and dtype, or refused."""
+        array, shape, dtype = np.ndarray, self._step_shape, self._dtype
+        for value in observations:
+            if type(value) is not array or value.shape != shape or value.dtype != dtype:
+                return tuple(map(self._fitting, observations))
+        return observations
+
+    def _fitting(self, observation: Any) -> NDArray[Any]:
         value = observation if type(observation) is np.ndarray else np.asarray(observation)
         if value.shape != self._step_shape:
             try:
@@ -67,6 +76,28 @@ class StoredLeaf:
                     f"Got {self.leaf.key} of shape {value.shape}; "
                     f"{self._step_shape[0]} envs of shape {self.leaf.shape} need {self._step_shape}"
                 ) from None
-        if value.dtype == self._dtype:
-            return value
         return cast(value, self._dtype, saturate=self._dtype != self.leaf.dtype)
+
+
+class StoredDict:
+    """The leaves of a Dict, as one: what is checked and written by key.
+
+    :param leaves: by key
+    """
+
+    def __init__(self, leaves: dict[str, StoredLeaf]) -> None:
+        self._leaves = leaves
+        self.written = {key: leaf.written for key, leaf in leaves.items()}
+
+    def checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:
+        """See `StoredLeaf.checked`."""
+        for observation in observations:
+            missing = [key for key in self._leaves if key not in observation]
+            if missing:
+                raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
+        return {key: leaf.checked(tuple(one[key] for one in observations)) for key, leaf in self._leaves.items()}
+
+    def write_step(self, step: int, checked: dict[str, tuple[NDArray[Any], ...]]) -> None:
+        """See `StoredLeaf.write_step`."""
+        for key, leaf in self._leaves.items():
+            leaf.write_step(step, checked[key])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from sb3_extra_buffers.store.array_view import ArrayView
+from sb3_extra_buffers.store.base import MemoryUsage, Store
 from sb3_extra_buffers.store.detect import DetectingStore
-from sb3_extra_buffers.store.frame_store import FrameStore, MemoryUsage
+from sb3_extra_buffers.store.frame_store import FrameStore
 from sb3_extra_buffers.store.layout import FrameLayout
+from sb3_extra_buffers.store.row_store import RowStore
 
-__all__ = ["ArrayView", "DetectingStore", "FrameLayout", "FrameStore", "MemoryUsage"]
+__all__ = ["ArrayView", "DetectingStore", "FrameLayout", "FrameStore", "MemoryUsage", "RowStore", "Store"]

@@ -11,26 +11,14 @@ import operator
 import threading
 from collections.abc import Iterator
 from types import EllipsisType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from sb3_extra_buffers.errors import ObservationError
-from sb3_extra_buffers.store.frame_store import MemoryUsage
-
-Cells = NDArray[np.int64]
-
-
-class Store(Protocol):
-    """What a view needs of a store."""
-
-    def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None: ...
-    def read(self, column: int, cells: Cells) -> NDArray[Any]: ...
-    def read_columns(self, columns: tuple[int, ...], cells: Cells) -> list[NDArray[Any]]: ...
-    def clear(self) -> None: ...
-    def memory_usage(self) -> MemoryUsage: ...
-
+from sb3_extra_buffers.store.base import Cells, Store
 
 #: dtype of what stands for observations that are in the store already, where SB3's `add` would copy and assign them again.
 #: No space has it, and NumPy copies it quickly.
@@ -66,7 +54,7 @@ class Reader:
         self._ahead.clear()
         self._handed_out.clear()
 
-    def read(self, column: int, cells: Cells, *, other_columns: bool = False) -> NDArray[Any]:
+    def read(self, column: int, cells: Cells, *, other_columns: bool = False) -> Any:
         """The cells of a column.
 
         :param other_columns: whether the same cells of the other columns will probably be wanted next
@@ -190,7 +178,7 @@ class ArrayView:
                 pass  # negative or out of bounds: below, as NumPy has it
             else:
                 values = self._reader.read(self.column, cells, other_columns=True)
-                return values if values.dtype == self.dtype else values.astype(self.dtype)
+                return values.astype(self.dtype, copy=False)
         leading, rest = self._split(index)
         if leading is None:
             values = self._read(self._cells)[index]
@@ -201,13 +189,13 @@ class ArrayView:
 
     def _read(self, cells: Any) -> NDArray[Any]:
         flat = np.asarray(cells, np.int64).reshape(-1)
-        values = self._reader.read(self.column, flat).astype(self.dtype, copy=False)
+        values: NDArray[Any] = self._reader.read(self.column, flat).astype(self.dtype, copy=False)
         return values if np.ndim(cells) == 1 else values.reshape((*np.shape(cells), *self.obs_shape))[()]
 
     # ---- writing
 
     def __setitem__(self, index: Any, value: ArrayLike) -> None:
-        if type(value) is np.ndarray and value.dtype == WRITTEN:
+        if type(value) is ndarray and (value.dtype is WRITTEN or value.dtype == WRITTEN):
             return
         leading, rest = self._split(index)
         if leading is None or rest:

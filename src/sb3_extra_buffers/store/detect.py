@@ -1,13 +1,12 @@
 """Frame detection: does an observation repeat the one before it, shifted by one frame?
 
-Until the data have answered, observations wait as they are; then they go into a FrameStore with the layout that was found.
+Until the data have answered, observations wait as they are; then they go into a store with the layout that was found.
 The answer is only about saving: whatever it is, the store compares every observation and returns the bytes that were written.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,11 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs import auto_codec, make_codec
 from sb3_extra_buffers.codecs.base import Codec
-from sb3_extra_buffers.store.frame_store import FrameStore, MemoryUsage
+from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
+from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
+from sb3_extra_buffers.store.frame_store import FrameStore
 from sb3_extra_buffers.store.layout import FrameLayout, layout_for_stack, possible_stacks
+from sb3_extra_buffers.store.row_store import RowStore
 
 #: Changed observations that are no shifted repetition before a leaf counts as not stacked.
 MOST_MISSES = 16
@@ -43,8 +45,10 @@ class StorePlan:
     frame_stack: int | None = None
     block_frames: int | None = None
 
-    def build(self, layout: FrameLayout) -> FrameStore:
+    def build(self, layout: FrameLayout) -> Store:
         """The store for a layout, with `auto` resolved."""
+        if self.codec is None and layout.stack == 1 and 0 < layout.frame_bytes < SMALLEST_FRAME:
+            return RowStore(layout, self.n_cells, n_streams=self.n_streams, n_columns=self.n_columns)
         codec = self.codec or make_codec(auto_codec(layout.frame_shape, layout.dtype))
         return FrameStore(
             layout, self.n_cells, codec, n_streams=self.n_streams, n_columns=self.n_columns,
@@ -72,18 +76,18 @@ def default_block_frames(layout: FrameLayout, stream_length: int) -> int:
     return max(min(usual, stream_length), layout.stack)
 
 
-class DetectingStore:
-    """A FrameStore whose frame layout is found from the data, if it was not given.
+class DetectingStore(Store):
+    """A store whose frame layout is found from the data, if it was not given.
 
     :param plan: what is known about the leaf
     """
 
     def __init__(self, plan: StorePlan) -> None:
+        super().__init__(plan.n_cells, plan.n_streams, plan.n_columns)
         self.plan = plan
-        self._lock = threading.RLock()
         self._candidates = plan.layouts()
-        self._store: FrameStore | None = None
-        self._waiting: list[tuple[int, NDArray[np.int64], NDArray[Any]]] = []
+        self._store: Any = None  # as the plan builds it
+        self._waiting: list[tuple[int, Cells, NDArray[Any]]] = []
         self._last: dict[int, NDArray[Any]] = {}  # stream -> the observation written last
         self._misses = 0
         if len(self._candidates) == 1:
@@ -92,24 +96,32 @@ class DetectingStore:
     @property
     def layout(self) -> FrameLayout | None:
         """The layout that was given or found; None as long as it is open."""
-        return self._store.layout if self._store else None
+        return self._store.layout if self._store is not None else None
 
     @property
     def codec(self) -> Codec | None:
         """The codec in use; None as long as `auto` waits for the layout."""
-        return self._store.codec if self._store else self.plan.codec
+        return self._store.codec if self._store is not None else self.plan.codec
 
-    def write(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
-        """See `FrameStore.write`."""
-        self.write_columns(column, cells, (observations,))
+    def share_lock(self, lock: Any) -> None:
+        """See `Store.share_lock`."""
+        super().share_lock(lock)
+        if self._store is not None:
+            self._store.share_lock(lock)
 
-    def write_columns(self, first: int, cells: NDArray[np.int64], observations: tuple[NDArray[Any], ...]) -> None:
-        """See `FrameStore.write_columns`."""
+    def write_step(self, step: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_step`."""
+        if self._store is not None:
+            self._store.write_step(step, observations)
+        else:
+            super().write_step(step, observations)
+
+    def write_columns(self, first: int, cells: Cells, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_columns`."""
         if self._store is not None:
             self._store.write_columns(first, cells, observations)
             return
-        if cells.size and (cells.min() < 0 or cells.max() >= self.plan.n_cells):
-            raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.plan.n_cells} of this store")
+        self._check_cells(cells)
         with self._lock:
             for column, values in enumerate(observations, first):
                 if self.layout is None:
@@ -117,19 +129,16 @@ class DetectingStore:
                 else:  # found by the column before
                     self.write(column, cells, values)
 
-    def read(self, column: int, cells: NDArray[np.int64]) -> NDArray[Any]:
-        """See `FrameStore.read`."""
-        return self.read_columns((column,), cells)[0]
-
-    def read_columns(self, columns: tuple[int, ...], cells: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """See `FrameStore.read_columns`."""
+    def read_columns(self, columns: tuple[int, ...], cells: Cells) -> list[Any]:
+        """See `Store.read_columns`."""
         with self._lock:
             if self._store is None:
                 return [self._read_waiting(column, cells) for column in columns]
-        return self._store.read_columns(columns, cells)
+            found: list[Any] = self._store.read_columns(columns, cells)
+        return found
 
     def clear(self) -> None:
-        """See `FrameStore.clear`. What was learned about the layout is kept."""
+        """See `Store.clear`. What was learned about the layout is kept."""
         with self._lock:
             self._waiting.clear()
             self._last.clear()
@@ -137,16 +146,17 @@ class DetectingStore:
                 self._store.clear()
 
     def memory_usage(self) -> MemoryUsage:
-        """See `FrameStore.memory_usage`."""
+        """See `Store.memory_usage`."""
         if self._store is not None:
-            return self._store.memory_usage()
+            usage: MemoryUsage = self._store.memory_usage()
+            return usage
         with self._lock:
             written = sum(len(self._latest(column)) for column in range(self.plan.n_columns))
             raw = written * math.prod(self.plan.shape) * self.plan.dtype.itemsize
             stored = sum(array.nbytes for array in {id(item[2]): item[2] for item in self._waiting}.values())
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, 0)
 
-    def _wait(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
+    def _wait(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         if self._waiting and self._waiting[-1][2].tobytes() == observations.tobytes():  # bits: -0.0 is not 0.0
             observations = self._waiting[-1][2]  # a picture that stands still waits only once
         else:
@@ -159,7 +169,7 @@ class DetectingStore:
         if layout is not None:
             self._decide(layout)
 
-    def _read_waiting(self, column: int, cells: NDArray[np.int64]) -> NDArray[Any]:
+    def _read_waiting(self, column: int, cells: Cells) -> NDArray[Any]:
         known = self._latest(column)
         out = np.zeros((len(cells), *self.plan.shape), self.plan.dtype)
         for i, cell in enumerate(cells.tolist()):
@@ -175,7 +185,7 @@ class DetectingStore:
                 latest.update(zip(cells.tolist(), observations, strict=True))
         return latest
 
-    def _look_at(self, cells: NDArray[np.int64], observations: NDArray[Any]) -> FrameLayout | None:
+    def _look_at(self, cells: Cells, observations: NDArray[Any]) -> FrameLayout | None:
         """The layout, as soon as a changed observation shows it, or enough of them show none."""
         for cell, new in zip(cells.tolist(), observations, strict=True):
             stream = cell % self.plan.n_streams
@@ -192,15 +202,13 @@ class DetectingStore:
 
     def _decide(self, layout: FrameLayout) -> None:
         store = self.plan.build(layout)
+        store.share_lock(self._lock)
         for column, cells, observations in self._waiting:
             store.write(column, cells, observations)
         self._store = store
         self._waiting.clear()
         self._last.clear()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
+        super().__setstate__(state)
+        self.share_lock(self._lock)

@@ -10,7 +10,6 @@ moment they are written. Memories that work in batches (see FrameMemory) get fra
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +20,9 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
 from sb3_extra_buffers.errors import HeapFullError
+from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.detect import StorePlan
 from sb3_extra_buffers.store.device_memory import GROWTH, DenseMemory, Expected, FrameMemory, Room
-from sb3_extra_buffers.store.frame_store import MemoryUsage
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
@@ -34,8 +33,8 @@ _LARGEST_BATCH = 512
 _CHUNK_FRAMES = 1 << 10
 
 
-class DeviceStore:
-    """The streams of one observation leaf, on a device. Answers like a FrameStore, but reads give tensors.
+class DeviceStore(Store):
+    """The streams of one observation leaf, on a device. Reads give tensors.
 
     :param layout: how an observation is cut into frames
     :param n_cells: cells of one column
@@ -60,9 +59,8 @@ class DeviceStore:
         n_streams: int = 1,
         n_columns: int = 1,
     ) -> None:
+        super().__init__(n_cells, n_streams, n_columns)
         self.layout, self.device, self.room = layout, device, room
-        self.n_cells, self.n_streams, self.n_columns = n_cells, n_streams, n_columns
-        self._lock = threading.RLock()
         # Besides the cells' frames there are those of the streams' ends, and reset observations.
         n_frames = 1 + n_cells + n_cells // 64 + 2 * n_streams * layout.stack
         expected = Expected(layout.frame_bytes, n_frames, n_streams, line_bytes_of(layout))
@@ -95,26 +93,15 @@ class DeviceStore:
             needed = max(error.needed_bytes, self.room.taken + self._n_waiting * self.layout.frame_bytes)
             raise HeapFullError(str(error), needed) from error
 
-    def write(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
-        """Put observations into cells, in this order. Goes beyond a hard limit rather than fail; see `reserve`.
-
-        :param cells: ``(n,)``
-        :param observations: ``(n, *shape)`` of the layout's dtype
-        """
-        self.write_columns(column, cells, (observations,))
-
-    def write_columns(self, first: int, cells: NDArray[np.int64], observations: tuple[NDArray[Any], ...]) -> None:
-        """Put observations into the same cells of one or more columns.
-
-        :param first: number of the first column
-        """
+    def write_columns(self, first: int, cells: Cells, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_columns`. Goes beyond a hard limit rather than fail; see `reserve`."""
         with self._lock:
             for column, array in enumerate(observations, first):
                 values = self._bytes_of(array).reshape(len(cells), -1)
                 for start in range(0, len(cells), self._most):
                     self._append(column, cells[start : start + self._most], values[start : start + self._most])
 
-    def erase(self, cells: NDArray[np.int64]) -> None:
+    def erase(self, cells: Cells) -> None:
         """Empty cells of all columns: they read as zeros, and their frames may go."""
         with self._lock:
             for heads in self._heads:
@@ -144,7 +131,7 @@ class DeviceStore:
             self.memory.compact()
 
     def clear(self) -> None:
-        """Forget everything that was written."""
+        """See `Store.clear`."""
         with self._lock:
             self.memory.clear()
             for table in (self._heads, self._previous, self._references):
@@ -153,7 +140,7 @@ class DeviceStore:
             self._n_waiting, self._n_free = 0, self._n_slots - 1
             self._free[: self._n_free] = np.arange(self._n_free, 0, -1)
 
-    def _append(self, column: int, cells: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
+    def _append(self, column: int, cells: Cells, values: NDArray[np.uint8]) -> None:
         stack = self.layout.stack
         most = len(cells) * stack
         if self.memory.batch_frames and self._n_waiting + most > len(self._waiting):
@@ -205,12 +192,8 @@ class DeviceStore:
 
     # ---- reading
 
-    def read(self, column: int, cells: NDArray[np.int64]) -> th.Tensor:
-        """The observations in cells ``(n,)`` as a new tensor ``(n, *shape)``; zeros where nothing was written."""
-        return self.read_columns((column,), cells)[0]
-
-    def read_columns(self, columns: tuple[int, ...], cells: NDArray[np.int64]) -> list[th.Tensor]:
-        """The same cells of several columns, fetched together."""
+    def read_columns(self, columns: tuple[int, ...], cells: Cells) -> list[th.Tensor]:
+        """See `Store.read_columns`. They are fetched together."""
         n, stack = len(cells), self.layout.stack
         with self._lock:
             slots = np.empty((len(columns) * n, stack), np.int64)
@@ -232,7 +215,7 @@ class DeviceStore:
         return frames.index_copy_(0, self.memory.index(late), waiting)
 
     def memory_usage(self) -> MemoryUsage:
-        """What the written cells would take as plain arrays, and what they take here, waiting frames and tables included."""
+        """See `Store.memory_usage`. Waiting frames count as well."""
         with self._lock:
             raw = int(np.count_nonzero(self._heads)) * self.layout.observation_bytes
             tables = (self._heads, self._previous, self._references, self._free, self._waiting_at, self._last)
@@ -284,11 +267,10 @@ class DeviceStore:
         self._bytes_of = ObservationBytes(self.layout)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_kernels", "_bytes_of")}
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_kernels", "_bytes_of")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
+        super().__setstate__(state)
         self._load_kernels()
 
 
@@ -334,7 +316,7 @@ class DevicePlan(StorePlan):
     device: th.device = field(default_factory=lambda: th.device("cpu"))
     room: Room | None = None
 
-    def build(self, layout: FrameLayout) -> DeviceStore:  # type: ignore[override]  # it answers like a FrameStore
+    def build(self, layout: FrameLayout) -> DeviceStore:
         """The store for a layout. Tiny frames are kept as they are, whatever was asked for."""
         return DeviceStore(
             layout, self.n_cells, DenseMemory if layout.frame_bytes < SMALLEST_FRAME else self.make_memory, self.device,

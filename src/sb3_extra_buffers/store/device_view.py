@@ -8,7 +8,8 @@ import numpy as np
 import torch as th
 from numpy.typing import DTypeLike, NDArray
 
-from sb3_extra_buffers.store.array_view import ArrayView, Cells
+from sb3_extra_buffers.store.array_view import ArrayView
+from sb3_extra_buffers.store.base import Cells
 from sb3_extra_buffers.store.detect import DetectingStore
 from sb3_extra_buffers.store.device import DevicePlan, DeviceStore, torch_dtype
 
@@ -21,7 +22,8 @@ class DetectingDeviceStore(DetectingStore):
     @property
     def device_store(self) -> DeviceStore | None:
         """The store; None as long as the layout is open."""
-        return self._store  # type: ignore[return-value]  # a DevicePlan builds no other
+        store: DeviceStore | None = self._store
+        return store
 
 
 class DeviceArrayView(ArrayView):

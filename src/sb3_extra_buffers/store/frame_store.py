@@ -3,8 +3,7 @@
     add:     observation -> frames -> (already at the end of the stream? reuse) -> open block -> encoded -> arena
     gather:  cells -> tokens -> blocks -> codec -> observations
 
-A cell is a place that can hold one observation; cell `i` belongs to stream `i % n_streams`. There may be several columns of
-cells (`obs` and `next_obs` of a replay buffer): they share the streams, so what stands in both is kept once.
+Columns share the streams, so what stands in both `obs` and `next_obs` is kept once.
 
 Each block counts who needs it: cells whose observation reaches into it, and its stream while the block is open, reserved, or
 the one before the open block. A block that nobody needs any more gives its bytes back at once.
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from sb3_extra_buffers.codecs.base import HEADER_BYTES, RAW, Bytes, Codec
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store import saved_state
 from sb3_extra_buffers.store.arena import Arena
+from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 from sb3_extra_buffers.store.tables import (
@@ -51,16 +51,7 @@ from sb3_extra_buffers.store.threads import LARGE_BATCH_BYTES, run_in_threads, t
 _MOST_FRAMES = 2**31 - 2**20
 
 
-class MemoryUsage(NamedTuple):
-    """What observations take. `raw_bytes` is what plain arrays of the written cells would take."""
-
-    raw_bytes: int
-    stored_bytes: int
-    ratio: float
-    blocks: int
-
-
-class FrameStore:
+class FrameStore(Store):
     """The streams of one observation leaf.
 
     :param layout: how an observation is cut into frames
@@ -87,49 +78,43 @@ class FrameStore:
     ) -> None:
         if block_frames < layout.stack:
             raise ValueError(f"block_frames must be at least the {layout.stack} frames of an observation, got {block_frames}")
+        super().__init__(n_cells, n_streams, n_columns)
         self.layout, self.codec, self.block_frames = layout, codec, block_frames
-        self.n_cells, self.n_streams, self.n_columns = n_cells, n_streams, n_columns
-        self._lock = threading.RLock()
         self._load_kernels()
         self._allocate()
 
     # ---- writing
 
-    def write(self, column: int, cells: NDArray[np.int64], observations: NDArray[Any]) -> None:
-        """Put observations into cells, in this order.
+    def write_step(self, step: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_step`."""
+        self._append(0, self._first_cells, step * self.n_streams, observations)
 
-        :param cells: ``(n,)``
-        :param observations: ``(n, *shape)`` of the layout's dtype
-        """
-        self.write_columns(column, cells, (observations,))
+    def write_columns(self, first: int, cells: Cells, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_columns`. All in one pass."""
+        with self._lock:
+            self._append(first, cells, 0, observations)
 
-    def write_columns(self, first: int, cells: NDArray[np.int64], observations: tuple[NDArray[Any], ...]) -> None:
-        """Put observations into the same cells of one or more columns, in one pass.
-
-        :param first: number of the first column
-        :param observations: ``(n, *shape)`` for each column
-        """
+    def _append(self, first: int, cells: Cells, shift: int, observations: tuple[NDArray[Any], ...]) -> None:
         values = tuple(map(self._bytes_of, observations))
         append, written, full = self._kernels.append, 0, -1
-        with self._lock:
-            while True:
-                written, full, needed = append(
-                    values, first, cells, written, full, self._heads, self._staging, self._scratch, self._streams,
-                    self._blocks, self._arena.table, self._arena.cursor, self._state, *self._fixed,
-                )  # fmt: skip
-                if full < 0:
-                    break
-                if needed == ENCODE:
-                    self._encode(full)
-                else:
-                    self._make_room(needed)
-            if needed:
-                self._arena.close_emptied()
+        while True:
+            written, full, needed = append(
+                values, first, cells, shift, written, full, self._heads, self._staging, self._scratch, self._streams,
+                self._blocks, self._arena.table, self._arena.cursor, self._state, *self._fixed,
+            )  # fmt: skip
+            if full < 0:
+                break
+            if needed == ENCODE:
+                self._encode(full)
+            else:
+                self._make_room(needed)
+        if needed:
+            self._arena.close_emptied()
         if written < 0:
-            raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.n_cells} of this store")
+            raise self._no_such_cells(cells + shift)
 
     def clear(self) -> None:
-        """Forget everything that was written."""
+        """See `Store.clear`."""
         with self._lock:
             self._heads[:] = 0
             self._arena.clear()
@@ -137,12 +122,8 @@ class FrameStore:
 
     # ---- reading
 
-    def read(self, column: int, cells: NDArray[np.int64]) -> NDArray[Any]:
-        """The observations in cells ``(n,)`` as a new array ``(n, *shape)``; zeros where nothing was written."""
-        return self.read_columns((column,), cells)[0]
-
-    def read_columns(self, columns: tuple[int, ...], cells: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """The same cells of several columns; blocks that they share are decoded once."""
+    def read_columns(self, columns: tuple[int, ...], cells: Cells) -> list[NDArray[Any]]:
+        """See `Store.read_columns`. Blocks that the columns share are decoded once."""
         n = len(cells)
         out = np.empty((len(columns) * n, self.layout.observation_bytes), np.uint8)
         with self._lock:
@@ -152,7 +133,7 @@ class FrameStore:
         return [self.layout.from_bytes(out[i * n : (i + 1) * n]) for i in range(len(columns))]
 
     def memory_usage(self) -> MemoryUsage:
-        """What the written cells would take as plain arrays, and what they take here (index and open blocks included)."""
+        """See `Store.memory_usage`. Open blocks count as well."""
         with self._lock:
             written = int(np.count_nonzero(self._heads))
             raw = written * self.layout.observation_bytes
@@ -302,6 +283,7 @@ class FrameStore:
         self._kernels: Any = kernels
         self._fetching: Any = fetching
         self._bytes_of = ObservationBytes(self.layout)
+        self._first_cells = np.arange(self.n_streams)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:

@@ -250,6 +250,7 @@ def append(
     columns: tuple[Bytes, ...],  # one or two arrays of n observations: what to write into each column
     first_column: int,
     cells: NDArray[np.int64],  # (n,)
+    shift: int,
     start: int,
     full: int,
     heads: NDArray[np.int32],  # (cells, columns): token + 1, 0 where nothing was written
@@ -266,6 +267,7 @@ def append(
 ) -> tuple[int, int, int]:
     """Write observations into their cells, all columns of a cell before the next cell.
 
+    :param shift: what is added to each cell
     :param start: how many observations were written by earlier calls; 0 makes it check the cells
     :param full: a stream that has to be sealed first, or -1
     :return: how many are written now (-1 if a cell does not exist: then nothing is), and the stream whose block cannot be
@@ -282,11 +284,11 @@ def append(
             return start, full, needed
     elif start == 0:
         for i in range(cells.size):
-            if cells[i] < 0 or cells[i] >= heads.shape[0]:
+            if cells[i] + shift < 0 or cells[i] + shift >= heads.shape[0]:
                 return -1, -1, 0
     for i in range(start, cells.size * n_columns):
         row, column = i // n_columns, i % n_columns
-        cell = cells[row]
+        cell = cells[row] + shift
         stream = cell % n_streams
         fill, head = streams[stream, FILL], streams[stream, HEAD]
         values = columns[column]
