@@ -21,6 +21,7 @@ __all__ = [
     "bytes_at",
     "copy_part",
     "copy_word",
+    "count_differences",
     "fill_end",
     "fill_part",
     "jit",
@@ -79,6 +80,15 @@ if COMPILED:
         while i < n and byte_at(a + i) == byte_at(b + i):
             i += 1
         return i
+
+    @jit
+    def count_differences(a: Any, b: Any, n: int) -> int:
+        """In how many pieces of 32 bytes two memories of ``n`` bytes differ; a shorter rest does not count."""
+        count = 0
+        for i in range(0, n - 31, 32):
+            if differences_at(a + i, b + i) != 0:
+                count += 1
+        return count
 
     @jit
     def patch_end(a: Any, b: Any, start: int, n: int) -> int:
@@ -177,6 +187,11 @@ else:
         differing = a[start:n] != b[start:n]
         first = int(differing.argmax()) if differing.size else 0
         return start + first if differing.size and differing[first] else n
+
+    def count_differences(a: Any, b: Any, n: int) -> int:
+        """In how many pieces of 32 bytes two memories of ``n`` bytes differ; a shorter rest does not count."""
+        whole = n // 32 * 32
+        return int((a[:whole] != b[:whole]).reshape(-1, 32).any(axis=1).sum())
 
     def patch_end(a: Any, b: Any, start: int, n: int) -> int:
         """Where the patch that begins at ``start`` ends: behind the last difference before three equal bytes."""

@@ -12,6 +12,7 @@ from sb3_extra_buffers.codecs.kernels import (
     blend_word,
     copy_part,
     copy_word,
+    count_differences,
     fill_end,
     fill_part,
     jit,
@@ -162,19 +163,33 @@ def encode_frame(before: Any, after: Any, base: Any, n: int, out: Any, position:
     :return: the position behind them, or -1 if that may be beyond ``limit``
     """
     end = write_patches(before, after, n, out, position, limit)
-    # Another start is only tried for a frame that has changed a lot: a new episode, a new scene.
-    if end < 0 or end - position > n // 16:
-        best = (end if end >= 0 else limit + 1) - position
-        zeros, spare = np.zeros(n, np.uint8), np.empty(n, np.uint8)
-        for how in (FROM_ZEROS, FROM_BASE):
-            start = memory_of(zeros, 0, n) if how == FROM_ZEROS else base
-            length = write_patches(start, after, n, memory_of(spare, 0, n), 0, min(n, best - 3))
-            if length >= 0:
-                store_byte(out, position, how)
-                store_byte(out, position + 1, 0)
-                copy_part(out, position + 2, spare, 0, length)
-                best = length + 2
-                end = position + best
+    return try_other_starts(before, after, base, n, out, position, end, limit)
+
+
+@jit
+def try_other_starts(before: Any, after: Any, base: Any, n: int, out: Any, position: int, end: int, limit: int) -> int:
+    """Write a frame as patches on ``base`` or on zeros, if these are shorter than those that stand there now.
+
+    :param end: what `write_patches` has said
+    :return: the new end
+    """
+    # Only for a frame that has changed a lot (a new episode, a new scene), and only from where less is different.
+    if 0 <= end <= position + n // 16:
+        return end
+    best = (end if end >= 0 else limit + 1) - position
+    least = count_differences(before, after, n)
+    zeros, spare = np.zeros(n, np.uint8), np.empty(n, np.uint8)
+    for how in (FROM_ZEROS, FROM_BASE):
+        start = memory_of(zeros, 0, n) if how == FROM_ZEROS else base
+        if end >= 0 and count_differences(start, after, n) >= least:
+            continue
+        length = write_patches(start, after, n, memory_of(spare, 0, n), 0, min(n, best - 3))
+        if length >= 0:
+            store_byte(out, position, how)
+            store_byte(out, position + 1, 0)
+            copy_part(out, position + 2, spare, 0, length)
+            best = length + 2
+            end = position + best
     return end
 
 

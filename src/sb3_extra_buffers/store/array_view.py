@@ -40,7 +40,7 @@ class Reader:
     def __init__(self, store: Store, n_columns: int = 1, handed_out: list[NDArray[Any]] | None = None) -> None:
         self._store, self._columns = store, tuple(range(n_columns))
         self._batch_thread = 0  # that makes a batch; 0 for none
-        self._ahead_cells: Cells | None = None
+        self._ahead_cells = b""  # compared as bytes, which is quick
         self._ahead: dict[int, NDArray[Any]] = {}
         self._handed_out = [] if handed_out is None else handed_out
 
@@ -50,7 +50,7 @@ class Reader:
 
     def end(self) -> None:
         """The batch is done."""
-        self._batch_thread, self._ahead_cells = 0, None
+        self._batch_thread, self._ahead_cells = 0, b""
         self._ahead.clear()
         self._handed_out.clear()
 
@@ -64,9 +64,10 @@ class Reader:
         if not other_columns or len(self._columns) == 1:
             values = self._store.read(column, cells)
         else:
-            if column not in self._ahead or not np.array_equal(cells, self._ahead_cells):  # type: ignore[arg-type]
+            asked = cells.tobytes()
+            if column not in self._ahead or asked != self._ahead_cells:
                 arrays = self._store.read_columns(self._columns, cells)
-                self._ahead_cells, self._ahead = cells, dict(zip(self._columns, arrays, strict=True))
+                self._ahead_cells, self._ahead = asked, dict(zip(self._columns, arrays, strict=True))
             values = self._ahead.pop(column)
         self._handed_out.append(values)
         return values

@@ -127,8 +127,11 @@ class FrameStore(Store):
         n = len(cells)
         out = np.empty((len(columns) * n, self.layout.observation_bytes), np.uint8)
         with self._lock:
-            heads = self._heads.take(cells, axis=0)
-            tokens = np.concatenate([heads[:, column] for column in columns]).astype(np.int64) - 1
+            heads = self._heads.take(cells, axis=0).T
+            if len(columns) < self.n_columns:
+                heads = heads[list(columns)]
+            tokens = heads.reshape(-1).astype(np.int64)
+            tokens -= 1
             self._gather(tokens, out)
         return [self.layout.from_bytes(out[i * n : (i + 1) * n]) for i in range(len(columns))]
 
@@ -272,7 +275,7 @@ class FrameStore(Store):
         if how == DELTA:
             for stream, fill in enumerate(self._streams[:, FILL].tolist()):
                 k.encode_open_block(
-                    stream, 0, fill, self._staging, self._scratch, self._streams, self._blocks, self._arena.table,
+                    stream, 0, fill, -1, self._staging, self._scratch, self._streams, self._blocks, self._arena.table,
                     stack, block_frames,
                 )  # fmt: skip
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import CODED, HEADER_BYTES, RAW, Bytes
 from sb3_extra_buffers.codecs.kernels import COMPILED, bytes_at, copy_part, jit, memory_at, memory_of, split_pixels
-from sb3_extra_buffers.codecs.patches import encode_frame, write_patches
+from sb3_extra_buffers.codecs.patches import encode_frame, try_other_starts, write_patches
 from sb3_extra_buffers.store.comparing import count_new_frames
 from sb3_extra_buffers.store.tables import (
     ADDRESS,
@@ -147,6 +147,7 @@ def encode_open_block(
     stream: int,
     first: int,
     last: int,
+    end: int,
     staging: Bytes,
     scratch: Bytes,
     streams: NDArray[np.int64],
@@ -155,7 +156,10 @@ def encode_open_block(
     stack: int,
     block_frames: int,
 ) -> None:
-    """Encode frames ``first .. last - 1`` of an open block; those before are encoded already."""
+    """Encode frames ``first .. last - 1`` of an open block; those before are encoded already.
+
+    :param end: where patches of frame ``first`` on the one before it end, if they were written already; or -1
+    """
     encoded = streams[stream, ENCODED]
     last = min(last, block_frames)
     if encoded < 0 or first >= last:
@@ -173,7 +177,10 @@ def encode_open_block(
         at = (stream * n_rows + stack + index) * frame_bytes
         before = known if index == 0 else memory_of(rows, at - frame_bytes, frame_bytes)
         frame, out = memory_of(rows, at, frame_bytes), memory_of(coded, 0, coded.size)
-        position = encode_frame(before, frame, known, frame_bytes, out, position, limit)
+        if index == first and end >= 0:
+            position = try_other_starts(before, frame, known, frame_bytes, out, position, end, limit)
+        else:
+            position = encode_frame(before, frame, known, frame_bytes, out, position, limit)
         if index == 0:
             streams[stream, FIRST] = position - begin if position >= 0 else frame_bytes
         # The first frame may be large, without a base above all. If the next is, too, they have nothing in common.
@@ -241,7 +248,7 @@ def _seal(
     open_block(stream, streams[stream, RESERVE], how, streams, blocks, state)
     _release(blocks[slot, PREVIOUS], blocks, chunks, cursor, state)
     if how == DELTA:
-        encode_open_block(stream, 0, fill, staging, scratch, streams, blocks, chunks, stack, block_frames)
+        encode_open_block(stream, 0, fill, -1, staging, scratch, streams, blocks, chunks, stack, block_frames)
     return 0
 
 
@@ -320,7 +327,7 @@ def append(
                     streams[stream, ENCODED] = end - begin
                 else:
                     encode_open_block(
-                        stream, fill - fresh, fill, staging, scratch, streams, blocks, chunks, stack, block_frames
+                        stream, fill - fresh, fill, end, staging, scratch, streams, blocks, chunks, stack, block_frames
                     )
         # Retain the new blocks before the old ones are released: they may be the same.
         slot = head // block_frames
