@@ -17,6 +17,8 @@ DEFAULT = "auto"
 #: The smallest setting that is documented.
 SMALLEST = "zstd9@64"
 MEGABYTE = 1e6
+#: The buffer is a hundredth of a training's time, so that mostly the machine decides who is faster in one turn.
+TRAINING_TURNS = 5
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,13 @@ class Group:
     """Jobs that are run in turns, for ratios among them.
 
     :param judged: which bars look at it, see `verdicts_of`
+    :param turns: at least so many, where a few percent decide
     """
 
     judged: str
     label: str
     jobs: tuple[Job | Training, ...]
+    turns: int = 1
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False) 
     def trainings(algorithm: str, steps: int, warm: int) -> tuple[Training, ...]:
         return tuple(Training(algorithm, buffer, MAIN_GAME, steps, 0 if quick else warm) for buffer in ("sb3", DEFAULT))
 
-    rollout = PPO["n_steps"] * PPO_ENVS
+    rollout, turns = PPO["n_steps"] * PPO_ENVS, 1 if quick else TRAINING_TURNS
     groups = [Group("main", MAIN_GAME, jobs(MAIN_GAME, size, "sb3", "sb3-default", DEFAULT, smallest))]
     if not quick:
         groups += [Group("game", game, jobs(game, size, "sb3", DEFAULT)) for game in OTHER_GAMES]
@@ -104,8 +108,8 @@ def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False) 
         Group("noise", "noise", jobs("noise", noise_size, "sb3", DEFAULT)),
         Group("large", f"{large:,} transitions", (*jobs(MAIN_GAME, size, DEFAULT), *jobs(MAIN_GAME, large, DEFAULT))),
         Group("vectors", "vectors", jobs("vectors", vector_size, "sb3-default", DEFAULT)),
-        Group("training", "DQN", trainings("dqn", 160 if quick else 6000, warm=400)),
-        Group("training", "PPO", trainings("ppo", rollout // 4 if quick else 6 * rollout, warm=rollout)),
+        Group("training", "DQN", trainings("dqn", 160 if quick else 2000, warm=400), turns),
+        Group("training", "PPO", trainings("ppo", rollout // 4 if quick else 3 * rollout, warm=rollout), turns),
     ]
 
 

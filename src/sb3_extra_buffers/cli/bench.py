@@ -169,8 +169,9 @@ def measure(groups: list[Group], args: argparse.Namespace) -> list[list[dict[str
     workers = os.cpu_count() or 1 if args.quick else SIZES_WORKERS if args.sizes else 1
     results = []
     for group in groups:
-        with progress(f"Measuring {group.label}", len(list(turns_of(group.jobs, repeats)))) as update:
-            results.append(run_in_turns(group.jobs, repeats, update, workers))
+        turns = max(repeats, group.turns)
+        with progress(f"Measuring {group.label}", len(list(turns_of(group.jobs, turns)))) as update:
+            results.append(run_in_turns(group.jobs, turns, update, workers))
     return results
 
 

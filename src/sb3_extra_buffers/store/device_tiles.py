@@ -222,10 +222,13 @@ class TileMemory(FrameMemory):
     # ---- decoding
 
     def gather(self, slots: Slots) -> th.Tensor:
-        words = self._top.index_select(0, self.index(slots)).view(-1)
+        # Observations share most of their frames with the next ones: look up the pieces of each once.
+        unique, inverse = np.unique(slots, return_inverse=True)
+        words = self._top.index_select(0, self.index(unique)).view(-1)
         for level in reversed(self.levels[1:]):
             words = level.select(words)
-        words = self.levels[0].select(self.tree.by_line(words))
+        names = self.tree.by_line(words).view(len(unique), self.tree.n_pieces).index_select(0, self.index(inverse))
+        words = self.levels[0].select(names.view(-1))
         frames = words.view(len(slots), self.tree.n_words).view(th.uint8)
         return frames if frames.shape[1] == self.frame_bytes else frames[:, : self.frame_bytes].contiguous()
 

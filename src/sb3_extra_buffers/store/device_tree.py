@@ -42,13 +42,17 @@ class Tree:
     branches: tuple[int, ...]
 
     @property
+    def n_pieces(self) -> int:
+        return self.across * self.lines
+
+    @property
     def n_words(self) -> int:
-        return self.piece * self.across * self.lines
+        return self.piece * self.n_pieces
 
     @property
     def n_top(self) -> int:
         """Names that a slot keeps."""
-        return self.across * self.lines // math.prod(self.branches)
+        return self.n_pieces // math.prod(self.branches)
 
     def by_block(self, names: th.Tensor) -> th.Tensor:
         """Names of pieces from the order of lines to that of blocks: column by column of each row of blocks."""
