@@ -1,17 +1,10 @@
 """Fit the table of gpu_buffers/size_estimation.py from committed benchmark results.
 
-    python scripts/fit_heap_heuristic.py                       # reads all of benchmarks/results
-    python scripts/fit_heap_heuristic.py results.json --check  # fails if the table is not the one that would be written
+    python scripts/fit_heap_heuristic.py          # reads sizes.json, which `bench --sizes` writes
+    python scripts/fit_heap_heuristic.py --check  # fails if the table is not the one that would be written
 
-The results are those of
-
-    python -m sb3_extra_buffers bench --repeats 1 --out benchmarks/results/gpu \\
-        --game MsPacman Pong Seaquest Breakout Qbert SpaceInvaders BeamRider \\
-        --methods gpu-tiles gpu-none gpu-rle gpu-zstd-5 gpu-zstd1 gpu-zstd3 gpu-zstd9 gpu-zstd15 gpu-zstd19
-
-Rows of GPU buffers count, in whatever file they are; those of noise do not. A ratio is what observations take, index tables
-and spare room included, as a part of SB3's array of stacked observations. That of a method is the one of the game that
-compresses worst.
+A ratio is what observations take, index tables and spare room included, as a part of SB3's array of stacked observations. That
+of a method is the one of the game that compresses worst.
 """
 
 from __future__ import annotations
@@ -20,10 +13,11 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from sb3_extra_buffers.bench.sizes import SIZES
 from sb3_extra_buffers.gpu_buffers.methods import split_method
 from sb3_extra_buffers.gpu_buffers.size_estimation import DEFAULT_LEVEL
 
@@ -31,8 +25,6 @@ ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "src/sb3_extra_buffers/gpu_buffers/size_estimation.py"
 BEGIN, END = "# BEGIN TABLE\n", "# END TABLE\n"
 GPU = "gpu-"
-#: SB3's buffers, and how many stacked observations of a transition they hold.
-UNITS = {"sb3": 1, "sb3-default": 2}
 
 Ratios = dict[str, dict[int, float]]
 
@@ -45,20 +37,10 @@ class Row(NamedTuple):
     ratio: float
 
 
-def read_rows(paths: Iterable[Path]) -> Iterator[Row]:
-    """Rows of GPU buffers on games in result files."""
-    for path in paths:
-        saved = json.loads(path.read_text())
-        for results in saved.get("workloads", {}).values():
-            raw = {_work(one): one["observation_bytes"] / UNITS[one["buffer"]] for one in results if one["buffer"] in UNITS}
-            for result in results:
-                if result["buffer"].startswith(GPU) and result["workload"] != "noise" and _work(result) in raw:
-                    ratio = result["observation_bytes"] / raw[_work(result)]
-                    yield Row(result["buffer"].removeprefix(GPU), result["workload"], ratio)
-
-
-def _work(result: dict[str, Any]) -> tuple[str, int]:
-    return result["workload"], result["transitions"]
+def read_rows(path: Path) -> list[Row]:
+    """Rows of GPU buffers in a file of sizes."""
+    rows = json.loads(path.read_text()).get("gpu", [])
+    return [Row(row["buffer"].removeprefix(GPU), row["workload"], row["ratio"]) for row in rows]
 
 
 def fit(rows: Iterable[Row]) -> Ratios:
@@ -86,14 +68,13 @@ def table_of(ratios: Ratios, games: Iterable[str]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", nargs="*", type=Path, help="result files; all in benchmarks/results if none is given")
+    parser.add_argument("sizes", nargs="?", type=Path, default=SIZES, help="the file that `bench --sizes` has written")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the table would change")
     parser.add_argument("--table", type=Path, default=TABLE, help="the module that holds the table")
     options = parser.parse_args(arguments)
-    missing = [str(path) for path in options.results if not path.is_file()]
-    if missing:
-        parser.error(f"no such file: {', '.join(missing)}")
-    rows = list(read_rows(options.results or sorted((ROOT / "benchmarks/results").rglob("*.json"))))
+    if not options.sizes.is_file():
+        parser.error(f"no such file: {options.sizes}")
+    rows = read_rows(options.sizes)
     ratios = fit(rows)
     unmeasured = [family for family in ("none", "rle", "tiles", "zstd") if family not in ratios]
     if unmeasured:

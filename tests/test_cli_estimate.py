@@ -79,6 +79,8 @@ def test_sizes_are_measured_and_saved(
     """The whole command in small: real processes."""
     monkeypatch.setattr(sizes_module, "KINDS", {"vector": ("vectors-64",)})
     monkeypatch.setattr(sizes_module, "BUFFERS", ("none",))
+    monkeypatch.setattr(sizes_module, "GPU_GAMES", ("noise",))
+    monkeypatch.setattr(sizes_module, "GPU_BUFFERS", {"gpu-none": 1000})
     monkeypatch.setattr(sizes_module, "VECTOR_STEPS", 10_000)
     monkeypatch.setattr("sys.argv", ["sb3-extra-buffers", "bench", "--sizes", "--out", str(tmp_path)])
     assert main(["bench", "--sizes", "--out", str(tmp_path)]) == 0
@@ -87,6 +89,9 @@ def test_sizes_are_measured_and_saved(
     sizes, source = load(tmp_path / "sizes.json")
     assert source["command"] == "python -m sb3_extra_buffers bench --sizes"
     assert len(sizes) == 1
+    [gpu] = json.loads((tmp_path / "sizes.json").read_text())["gpu"]
+    assert (gpu["buffer"], gpu["workload"], gpu["transitions"]) == ("gpu-none", "noise", 1000)
+    assert 0.25 < gpu["ratio"] < 0.3  # each frame once, and tables
     assert sizes[0].frame_bytes == 256
     assert 256 <= sizes[0].bytes_per_frame < 300  # the vector, the index, a little for blocks; no action, reward and done
     assert main(["bench", "--render", str(tmp_path / "sizes.json")]) == 0

@@ -255,20 +255,12 @@ def test_a_real_game_fits_into_the_estimate() -> None:
 def test_the_script_fits_the_worst_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = load(ROOT / "scripts" / "fit_heap_heuristic.py")
 
-    def rows(game: str, transitions: int = 40, **bytes_of: int) -> list[dict[str, Any]]:
-        given = {name.replace("_", "-"): nbytes for name, nbytes in bytes_of.items()}
-        shared = {"workload": game, "transitions": transitions}
-        return [{"buffer": name, "observation_bytes": nbytes, **shared} for name, nbytes in given.items()]
+    def rows(game: str, **ratios: float) -> list[dict[str, Any]]:
+        return [{"buffer": f"gpu-{name}", "workload": game, "ratio": ratio} for name, ratio in ratios.items()]
 
-    pong = rows("Pong", sb3=1000, sb3_default=2000, gpu_zstd3=20, gpu_tiles=2, gpu_none=250, gpu_rle=99, zstd3=9999)
-    workloads = {
-        "Pong": pong,
-        "Qbert": rows("Qbert", sb3_default=2000, gpu_zstd=30, gpu_zstd9=25),
-        "of another size": [*rows("Pong", sb3=1000), *rows("Pong", 80, gpu_tiles=999)],
-        "noise": rows("noise", sb3=1000, gpu_tiles=1000),
-    }
-    results, table = tmp_path / "results.json", tmp_path / "table.py"
-    results.write_text(json.dumps({"workloads": workloads}))
+    pong = rows("Pong", zstd3=0.02, tiles=0.002, none=0.25, rle=0.099)
+    results, table = tmp_path / "sizes.json", tmp_path / "table.py"
+    results.write_text(json.dumps({"gpu": [*pong, *rows("Qbert", zstd=0.03, zstd9=0.025)], "sizes": []}))
     shutil.copy(size_estimation.__file__, table)
     arguments = [str(results), "--table", str(table)]
     assert script.main([*arguments, "--check"]) == 1
@@ -280,7 +272,7 @@ def test_the_script_fits_the_worst_row(tmp_path: Path, capsys: pytest.CaptureFix
     }  # fmt: skip
     assert "# Worst of: Pong, Qbert." in table.read_text()
     before = table.read_text()
-    results.write_text(json.dumps({"workloads": {"Pong": pong[:-3]}, "sizes": []}))
+    results.write_text(json.dumps({"gpu": pong[:-2], "sizes": []}))
     assert script.main(arguments) == 1
     assert "No rows of gpu-none, gpu-rle" in capsys.readouterr().err
     assert table.read_text() == before

@@ -1,8 +1,9 @@
 """Bytes that a frame takes, by kind of observation and codec: measured by `bench --sizes`, read by `estimate`.
 
 A buffer is filled in two sizes, each in a process of its own. What the larger process has more is the price of its
-transitions; what is left are blocks that are still open, a few frames of each env. The figures are committed beside this
-module, in `sizes.json`, and come with the package.
+transitions; what is left are blocks that are still open, a few frames of each env. GPU buffers are filled once, and counted by
+themselves; scripts/fit_heap_heuristic.py reads that. The figures are committed beside this module, in `sizes.json`, and come
+with the package.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .bars import DEFAULT, MAIN_GAME, OTHER_GAMES, SMALLEST
-from .frames import N_ENVS, is_vectors, most_recorded
+from .frames import N_ENVS, STACK, is_vectors, most_recorded
 from .jobs import Result
 from .measure import Job
 
@@ -38,6 +39,12 @@ DESCRIPTIONS = {
     "vector": "random walks of float32",
 }
 BUFFERS = (DEFAULT, "zstd3", SMALLEST, "lz4-block", "igzip1", "none")
+#: GPU buffers, and how many transitions of a game they get: levels of zstd are slow, and each frame is on its own there.
+GPU_BUFFERS = {
+    **dict.fromkeys(("gpu-tiles", "gpu-none", "gpu-rle"), 40_000),
+    **{f"gpu-zstd{level}": 10_000 for level in (-5, 1, 3, 9, 15, 19)},
+}
+GPU_GAMES = KINDS["atari"]
 #: Laps through the recording that the two buffers hold, and steps that count as a lap where nothing is recorded.
 LAPS, VECTOR_STEPS = (1, 3), 20_000
 #: For each transition a store keeps where `obs` and `next_obs` are: 4 bytes each, however large a frame is.
@@ -79,6 +86,26 @@ def jobs_for(kind: str, cache: Path) -> list[Job]:
     ]
 
 
+def gpu_jobs(cache: Path) -> list[Job]:
+    """GPU buffers to fill, for each game."""
+    return [
+        Job(buffer, game, transitions, str(cache), laps=0, samples=0)
+        for game in GPU_GAMES
+        for buffer, transitions in GPU_BUFFERS.items()
+    ]
+
+
+def gpu_ratios_of(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """From the results of `gpu_jobs`: what observations take, tables and spare room included, as a part of SB3's array."""
+    return [
+        {
+            "workload": result["workload"], "buffer": result["buffer"], "transitions": result["transitions"],
+            "ratio": round(result["observation_bytes"] / (result["transitions"] * STACK * result["frame_bytes"]), 5),
+        }
+        for result in results
+    ]  # fmt: skip
+
+
 def _lap(workload: str) -> int:
     """Transitions of a lap."""
     return VECTOR_STEPS if is_vectors(workload) else most_recorded(workload) * N_ENVS
@@ -103,16 +130,17 @@ def sizes_of(kind: str, results: Sequence[Result]) -> list[Size]:
 def load(path: Path = SIZES) -> tuple[list[Size], dict[str, Any]]:
     """Committed figures, and where they come from: command, version, revision and machine."""
     saved = json.loads(path.read_text())
+    saved.pop("gpu", None)
     return [Size(**values) for values in saved.pop("sizes")], saved
 
 
-def document(sizes: Sequence[Size], command: str, machine: dict[str, Any]) -> dict[str, Any]:
+def document(sizes: Sequence[Size], gpu: list[dict[str, Any]], command: str, machine: dict[str, Any]) -> dict[str, Any]:
     """What is written to `sizes.json`."""
     from sb3_extra_buffers import __version__
 
     return {
         "command": command, "version": __version__, "revision": revision(), "machine": machine,
-        "sizes": [asdict(size) for size in sizes],
+        "sizes": [asdict(size) for size in sizes], "gpu": gpu,
     }  # fmt: skip
 
 

@@ -142,12 +142,14 @@ def measure_sizes(args: argparse.Namespace) -> int:
     """Bytes per frame, by kind of observation and codec."""
     from sb3_extra_buffers.bench.bars import Group
     from sb3_extra_buffers.bench.report import machine
-    from sb3_extra_buffers.bench.sizes import KINDS, document, jobs_for, sizes_of, table_of
+    from sb3_extra_buffers.bench.sizes import KINDS, document, gpu_jobs, gpu_ratios_of, jobs_for, sizes_of, table_of
 
     args.repeats = 1  # memory is the same each time
     groups = [Group("sizes", kind, tuple(jobs_for(kind, args.cache))) for kind in KINDS]
-    sizes = [size for kind, results in zip(KINDS, measure(groups, args), strict=True) for size in sizes_of(kind, results)]
-    saved = document(sizes, command_line(), machine())
+    groups.append(Group("sizes", "GPU buffers", tuple(gpu_jobs(args.cache))))
+    *found, gpu = measure(groups, args)
+    sizes = [size for kind, results in zip(KINDS, found, strict=True) for size in sizes_of(kind, results)]
+    saved = document(sizes, gpu_ratios_of(gpu), command_line(), machine())
     (args.out / "sizes.json").write_text(json.dumps(saved, indent=1) + "\n")
     if args.json:
         show_json(saved)
