@@ -284,6 +284,22 @@ def test_blocks_larger_than_a_chunk() -> None:
     assert_reads_as(store, model)
 
 
+def test_rows_cost_half_where_steps_follow_each_other_and_no_more_than_plain_arrays_where_not() -> None:
+    rng = np.random.default_rng(0)
+    layout = FrameLayout((17,), np.dtype(np.float32))
+    for follows, most in ((True, 0.55), (False, 1.05)):
+        store = RowStore(layout, 4000, n_streams=4, n_columns=2)
+        after = np.zeros((4, 17), np.float32)
+        for step in range(3000):  # three laps
+            new = rng.random((2, 4, 17), np.float32)
+            obs, after = after if follows and step % 200 else new[0], new[1]
+            store.write_step(step % 1000, (obs, after))
+        usage = store.memory_usage()
+        assert usage.raw_bytes == 2 * 4000 * 68
+        assert usage.ratio < most
+        check_invariants(store)
+
+
 def test_unwritten_cells_read_as_zeros() -> None:
     for codec in CODECS:
         layout = FrameLayout((4, 30), np.dtype(np.float32), 4, 0)

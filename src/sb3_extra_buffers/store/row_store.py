@@ -26,7 +26,7 @@ _SHARED, _ZEROS = 0, 1
 #: The rows apart from here on, one per stream, are for showing what waits; those behind them are given out.
 _SHOWN = 2
 #: Rows apart grow by this part.
-_GROWTH = 2
+_GROWTH = 4
 
 
 class RowStore(Store):
@@ -199,9 +199,11 @@ class RowStore(Store):
         missing = n - len(self._free)
         if missing > 0:
             end = len(self._apart)
-            more = max(missing, end // _GROWTH)
-            self._apart = np.concatenate((self._apart, np.zeros((more, *self.layout.shape), self.layout.dtype)))
-            self._free.extend(range(end + more - 1, end - 1, -1))
+            most = _SHOWN + self.n_streams + self.n_cells
+            larger = np.zeros((max(end + missing, min(end + end // _GROWTH, most)), *self.layout.shape), self.layout.dtype)
+            larger[:end] = self._apart
+            self._apart = larger
+            self._free.extend(range(len(larger) - 1, end - 1, -1))
         taken = self._free[-n:]
         del self._free[-n:]
         return taken
