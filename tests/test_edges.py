@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import sys
 import threading
@@ -125,6 +126,42 @@ def test_a_subclass_may_have_a_constructor_of_its_own() -> None:
 
     buffer = Prioritized(10, VECTOR, ACTIONS, 0.5, True)
     assert (buffer.n_envs, buffer.alpha, buffer.buffer_size) == (2, 0.5, 5)
+
+
+def test_a_class_below_may_take_more_arguments() -> None:
+    class Weighted(ReplayBuffer):
+        weights: list[float] = []
+
+        def add(self, *args: Any, weight: float = 0.0) -> None:
+            super().add(*args[:6])
+            self.weights.append(weight or args[6])
+
+    class CompressedWeighted(CompressedReplayBuffer, Weighted):
+        pass
+
+    buffer, [step] = CompressedWeighted(10, VECTOR, ACTIONS, "cpu", 2), list(play(VECTOR, ACTIONS, 2, 1))
+    buffer.add(*step, 0.5)
+    buffer.add(*step, weight=0.25)
+    assert buffer.weights == [0.5, 0.25]
+    assert np.array_equal(buffer.observations[1], step.obs)
+
+
+@pytest.mark.parametrize("space", [VECTOR, IMAGE], ids=["vector", "stack"])
+def test_a_shallow_copy_shares_the_stores_and_their_lock(space: spaces.Box) -> None:
+    buffer = CompressedReplayBuffer(10, space, ACTIONS, "cpu", 2)
+    other = copy.copy(buffer)
+    for one in (buffer, other, pickle.loads(pickle.dumps(buffer)), copy.deepcopy(buffer)):
+        for leaf in one._leaves.values():
+            assert leaf.store.lock is one._lock
+            assert leaf.store._store is None or leaf.store._store.lock is one._lock
+    assert other._lock is buffer._lock
+    assert pickle.loads(pickle.dumps(buffer))._lock is not buffer._lock
+
+
+def test_observations_without_bytes_can_be_written_directly() -> None:
+    buffer = CompressedReplayBuffer(10, spaces.Box(-1, 1, (0,), np.float32), ACTIONS, "cpu")
+    buffer.observations[0] = np.zeros((1, 0), np.float32)
+    assert np.asarray(buffer.observations).shape == (10, 1, 0)
 
 
 @pytest.mark.parametrize("kind", ["replay", "rollout"])

@@ -215,6 +215,6 @@ def test_damaged_rows_are_refused() -> None:
         with pytest.raises(CorruptDataError):
             other.__setstate__({**state, "arrays": {**state["arrays"], name: broken}})
     with pytest.raises(CorruptDataError):
-        other.__setstate__({**state, "free": [*state["free"], 5]})
+        other.__setstate__({**state, "n_steps": 3})
     with pytest.raises(CorruptDataError, match="format 99"):
         other.__setstate__({**state, "format": 99})

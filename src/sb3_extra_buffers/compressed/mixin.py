@@ -162,5 +162,7 @@ class CompressedObservations(BaseBuffer):
             parent.__setstate__(state)
         else:
             self.__dict__.update(state)
-        self._lock = threading.RLock()
+        # A shallow copy has the stores of the original, and with them its lock.
+        locks = [leaf.store.lock for leaf in self._leaves.values()]
+        self._lock = locks[0] if locks else threading.RLock()
         self._share_lock()

@@ -21,7 +21,6 @@ class ReplayObservations(CompressedObservations):
     """What is particular to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
-    _sb3_add: Any
 
     def __init__(
         self,
@@ -43,11 +42,6 @@ class ReplayObservations(CompressedObservations):
         kwargs.pop("optimize_memory_usage", None)
         super().__init__(buffer_size, observation_space, action_space, **kwargs)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Look up once what `super().add` would look up at every step."""
-        super().__init_subclass__(**kwargs)
-        cls._sb3_add = getattr(super(), "add", None)
-
     @classmethod
     def _positional_names(cls) -> list[str]:
         """Names of SB3's arguments behind the action space, in SB3's order."""
@@ -57,12 +51,18 @@ class ReplayObservations(CompressedObservations):
                 return names[names.index("action_space") + 1 :]
         raise TypeError(f"{cls.__name__} has no SB3 replay buffer among its bases")
 
-    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *args: Any, **kwargs: Any) -> None:
+        """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing.
+
+        More arguments are for a class below that takes them. It gets placeholders instead of observations.
+        """
         with self._lock:
             stored, step = self._stored, self.pos
             checked = stored.checked((obs, next_obs))
-            self._sb3_add(stored.written, stored.written, action, reward, done, infos)
+            if args or kwargs:
+                super().add(stored.written, stored.written, action, reward, done, infos, *args, **kwargs)
+            else:  # half as long a way for Python
+                super().add(stored.written, stored.written, action, reward, done, infos)
             stored.write_step(step, checked)
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:

@@ -70,7 +70,8 @@ class StoredLeaf:
             try:
                 if isinstance(self.leaf.space, spaces.Discrete):
                     value = value.reshape(self._step_shape)
-                value = np.broadcast_to(value, self._step_shape)
+                else:
+                    value = np.broadcast_to(value, self._step_shape)
             except ValueError:
                 raise ObservationError(
                     f"Got {self.leaf.key} of shape {value.shape}; "

@@ -216,7 +216,7 @@ class ArrayView:
                 raise ObservationError(
                     f"Got values of shape {np.shape(value)} for a place of shape {(*cells.shape, *self.obs_shape)}"
                 ) from error
-        self.write_cells(cells.reshape(-1), whole.reshape(-1, *self.obs_shape))
+        self.write_cells(cells.reshape(-1), whole.reshape(cells.size, *self.obs_shape))
 
     def write_cells(self, cells: Cells, observations: NDArray[Any]) -> None:
         """Write whole observations ``(n, *obs_shape)`` into cells ``(n,)``."""

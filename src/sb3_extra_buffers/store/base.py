@@ -37,6 +37,11 @@ class Store(ABC):
         self.n_cells, self.n_streams, self.n_columns = n_cells, n_streams, n_columns
         self._lock = threading.RLock()
 
+    @property
+    def lock(self) -> threading.RLock:
+        """What whoever writes or reads holds meanwhile."""
+        return self._lock
+
     def share_lock(self, lock: threading.RLock) -> None:
         """Let a buffer and its stores have one lock."""
         self._lock = lock

@@ -206,9 +206,19 @@ class DetectingStore(Store):
         for column, cells, observations in self._waiting:
             store.write(column, cells, observations)
         self._store = store
+        self._shorten_the_way()
         self._waiting.clear()
         self._last.clear()
 
+    def _shorten_the_way(self) -> None:
+        """Once the store is known, `write_step` is its own."""
+        self.write_step = self._store.write_step  # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "write_step"}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if self._store is not None:
+            self._shorten_the_way()
         self.share_lock(self._lock)

@@ -25,8 +25,10 @@ FORMAT = 1
 _SHARED, _ZEROS = 0, 1
 #: The rows apart from here on, one per stream, are for showing what waits; those behind them are given out.
 _SHOWN = 2
-#: Rows apart grow by this part.
+#: Rows apart grow by one in so many.
 _GROWTH = 4
+#: Streams that are quicker looked at one by one than by NumPy.
+_FEW_STREAMS = 8
 
 
 class RowStore(Store):
@@ -39,6 +41,9 @@ class RowStore(Store):
     """
 
     _apart: NDArray[Any]
+    _own: NDArray[Any]
+    _free: NDArray[np.int32]
+    _n_free: int
     #: The step after the newest one, or -1; the next_obs of the newest one, which should be its obs; whether it can be read.
     _expected: int
     _waiting: bytes
@@ -65,11 +70,19 @@ class RowStore(Store):
                 self._keep_apart(obs)
             if self._may_own[step]:
                 self._disown(step)
-            self._waiting = observations[1].tobytes()
+            waiting = observations[1].tobytes()
+        else:
+            waiting = b""
         step += 1
         if step == self._most_steps:
-            step, self._n_steps = 0, step
-        self._expected = step
+            step = 0
+            self._end_lap()
+        self._waiting, self._expected = waiting, step
+
+    def _end_lap(self) -> None:
+        self._n_steps = self._most_steps
+        if 2 * self._n_free > len(self._apart):
+            self._pack()
 
     def _jump_to(self, step: int, obs: NDArray[Any]) -> None:
         """See that a step can be written as if it came after the one written last."""
@@ -112,22 +125,26 @@ class RowStore(Store):
     def _write_next(self, cells: Cells, values: NDArray[Any]) -> None:
         self._free_rows(self._own[cells])
         given, obs = self._bits(values), self._bits(self._next_rows(cells))
-        own = np.where((given == obs).all(axis=1), _SHARED, np.where(given.any(axis=1), _SHOWN, _ZEROS)).astype(np.int32)
-        apart = np.flatnonzero(own == _SHOWN)
-        if apart.size:
-            own[apart] = self._new_rows(apart.size)
-            self._apart[own[apart]] = values[apart]
+        is_shared = (given == obs).all(axis=1)
+        own = np.where(is_shared, _SHARED, _ZEROS)
+        apart = np.flatnonzero(~is_shared & given.any(axis=1))
+        own[apart] = self._new_rows(len(apart))
+        self._apart[own[apart]] = values[apart]
         self._own[cells] = own
         for step in np.unique(cells[own > 0] // self.n_streams).tolist():
             self._may_own[step] = True
 
     def _keep_apart(self, obs: bytes) -> None:
-        """Give rows apart to what waits and is not this obs: as `_write_next` would, but quickly, as episodes end often."""
+        """Give rows apart to what waits and is not this obs."""
         newest, size = self._newest_cells(), self.layout.observation_bytes
+        if self.n_streams > _FEW_STREAMS:
+            self._write_next(newest, self._waiting_rows())
+            return
         for stream, begin in enumerate(range(0, len(obs), size)):
             row = self._waiting[begin : begin + size]
             if row != obs[begin : begin + size]:
-                [self._own[newest[stream]]] = [number] = self._new_rows(1)
+                [number] = self._new_rows(1).tolist()
+                self._own[newest[stream]] = number
                 self._apart[number] = np.frombuffer(row, self.layout.dtype).reshape(self.layout.shape)
         self._may_own[newest[0] // self.n_streams] = True
 
@@ -163,7 +180,7 @@ class RowStore(Store):
             rows = written * self.layout.observation_bytes
             stored = rows
             if self._is_chained:
-                stored += written * self._own.itemsize + len(self._may_own) + self._apart.nbytes
+                stored += written * self._own.itemsize + len(self._may_own) + self._apart.nbytes + self._free.nbytes
         raw = rows * self.n_columns
         return MemoryUsage(raw, stored, stored / raw if raw else 0.0, 0)
 
@@ -195,21 +212,39 @@ class RowStore(Store):
 
     # ---- rows apart
 
-    def _new_rows(self, n: int) -> list[int]:
-        missing = n - len(self._free)
+    def _new_rows(self, n: int) -> NDArray[np.int64]:
+        missing = n - self._n_free
         if missing > 0:
             end = len(self._apart)
-            most = _SHOWN + self.n_streams + self.n_cells
-            larger = np.zeros((max(end + missing, min(end + end // _GROWTH, most)), *self.layout.shape), self.layout.dtype)
-            larger[:end] = self._apart
-            self._apart = larger
-            self._free.extend(range(len(larger) - 1, end - 1, -1))
-        taken = self._free[-n:]
-        del self._free[-n:]
-        return taken
+            size = max(end + missing, min(end + end // _GROWTH, self._first_row + self.n_cells))
+            self._use_rows(self._apart, size)
+            self._free[self._n_free : self._n_free + size - end] = np.arange(size - 1, end - 1, -1)
+            self._n_free += size - end
+        self._n_free -= n
+        return self._free[self._n_free : self._n_free + n].astype(np.int64)
 
-    def _free_rows(self, own: NDArray[np.int32]) -> None:
-        self._free.extend(own[own >= _SHOWN + self.n_streams].tolist())
+    def _free_rows(self, own: NDArray[Any]) -> None:
+        freed = own[own >= self._first_row]
+        self._free[self._n_free : self._n_free + len(freed)] = freed
+        self._n_free += len(freed)
+
+    def _pack(self) -> None:
+        """Drop the rows that are free."""
+        cells = np.flatnonzero(self._own >= self._first_row)
+        kept = np.concatenate((self._apart[: self._first_row], self._apart[self._own[cells]]))
+        self._own[cells] = np.arange(self._first_row, len(kept))
+        self._n_free = 0
+        self._use_rows(kept, len(kept))
+
+    def _use_rows(self, rows: NDArray[Any], size: int) -> None:
+        """Have these rows apart, and more up to a size. Their numbers get as many bits as they need."""
+        self._apart = np.zeros((size, *self.layout.shape), self.layout.dtype)
+        self._apart[: len(rows)] = rows
+        self._own = self._own.astype(np.min_scalar_type(size), copy=False)
+        self._own_steps = self._own.reshape(-1, self.n_streams)
+        free = np.zeros(size, np.int32)
+        free[: self._n_free] = self._free[: self._n_free]
+        self._free = free
 
     def _bits(self, values: NDArray[Any]) -> NDArray[np.uint8]:
         """Bytes to compare: -0.0 is not 0.0, and NaN is NaN."""
@@ -224,21 +259,23 @@ class RowStore(Store):
         self._steps = self._rows.reshape(-1).view(f"V{self.n_streams * self.layout.observation_bytes}")
         self._most_steps = len(self._steps)
         self._is_chained = self.n_columns == 2
-        self._own = np.zeros(self.n_cells if self._is_chained else 0, np.int32)
-        self._own_steps = self._own.reshape(-1, self.n_streams)
+        self._own = np.zeros(self.n_cells if self._is_chained else 0, np.uint8)
+        self._first_row = _SHOWN + self.n_streams  # that is given out
+        self._free, self._n_free = np.zeros(0, np.int32), 0
+        self._use_rows(np.zeros((0, *shape), dtype), self._first_row)
         self._may_own = bytearray(len(self._own_steps))  # whether a step has anything but shared cells
-        self._apart = np.zeros((_SHOWN + self.n_streams, *shape), dtype)
-        self._free: list[int] = []
         self._n_steps = 0
         self._expected, self._waiting, self._is_shown = -1, b"", False
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
             self._settle()
-            n = self._n_steps * self.n_streams
-            arrays = {"rows": self._rows[:n].copy(), "own": self._own.copy(), "apart": self._apart.copy()}
+            self._pack()
+            owners = np.flatnonzero(self._own)
+            rows = self._rows[: self._n_steps * self.n_streams].copy()
+            arrays = {"rows": rows, "owners": owners, "own": self._own[owners], "apart": self._apart.copy()}
             given = {"layout": self.layout, "n_cells": self.n_cells, "n_streams": self.n_streams, "n_columns": self.n_columns}
-            state = {"format": FORMAT, "given": given, "n_steps": self._n_steps, "arrays": arrays, "free": list(self._free)}
+            state = {"format": FORMAT, "given": given, "n_steps": self._n_steps, "arrays": arrays}
         return {**state, "checksum": _checksum(state)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -249,16 +286,17 @@ class RowStore(Store):
         if state["checksum"] != _checksum(state):
             raise CorruptDataError("A saved row store is damaged: its checksum does not match")
         RowStore.__init__(self, **state["given"])
-        self._n_steps, self._free = state["n_steps"], list(state["free"])
-        self._rows[: len(state["arrays"]["rows"])] = state["arrays"]["rows"]
-        self._own[:], self._apart = state["arrays"]["own"], state["arrays"]["apart"]
+        self._n_steps, arrays = state["n_steps"], state["arrays"]
+        self._rows[: len(arrays["rows"])] = arrays["rows"]
+        self._use_rows(arrays["apart"], len(arrays["apart"]))
+        self._own[arrays["owners"]] = arrays["own"]
         self._may_own = bytearray(self._own_steps.any(axis=1).tobytes())
 
 
 def _checksum(state: dict[str, Any]) -> int:
     given = dict(state["given"])
     layout = given.pop("layout")
-    crc = zlib.crc32(repr((tuple(map(int, layout.shape)), layout.dtype.str, given, state["n_steps"], state["free"])).encode())
+    crc = zlib.crc32(repr((tuple(map(int, layout.shape)), layout.dtype.str, given, state["n_steps"])).encode())
     for array in state["arrays"].values():
         crc = zlib.crc32(array, crc)
     return crc
