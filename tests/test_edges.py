@@ -6,7 +6,7 @@ import copy
 import pickle
 import sys
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -130,7 +130,7 @@ def test_a_subclass_may_have_a_constructor_of_its_own() -> None:
 
 def test_a_class_below_may_take_more_arguments() -> None:
     class Weighted(ReplayBuffer):
-        weights: list[float] = []
+        weights: ClassVar[list[float]] = []
 
         def add(self, *args: Any, weight: float = 0.0) -> None:
             super().add(*args[:6])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stable_baselines3.common.buffers import ReplayBuffer
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sb3_extra_buffers.errors import ObservationError
 from sb3_extra_buffers.gpu_buffers import COMPRESSION_METHOD_MAP, GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
 from sb3_extra_buffers.gpu_buffers.methods import memory_maker
 from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError, RawBuffer, Room, SharedRawHeap
@@ -122,7 +123,7 @@ def test_frames_that_are_overwritten_while_they_wait_are_never_stored(method: st
             n_frames = store.memory_usage().blocks - 1  # without the frame of zeros
             assert n_frames <= 2 * (3 + 1) * 4
             if method == "tiles":
-                assert store.memory._n_live == n_frames
+                assert store.memory._top.n_in_use == n_frames
             elif method != "none":
                 assert np.count_nonzero(store.memory.payloads.start_idx >= 0) == n_frames + 1
         assert np.array_equal(np.asarray(ours.observations), theirs.observations)
@@ -526,3 +527,83 @@ def test_evicting_takes_whole_transitions_of_a_dict() -> None:
 def test_a_rollout_cannot_evict() -> None:
     with pytest.raises(ValueError, match="needs all of its steps"):
         GpuRolloutBuffer(20, SPACE, ACTIONS, "cpu", on_full="evict")
+
+
+def flat(n: int, values: np.ndarray) -> Step:
+    """A step of one env whose obs and next_obs are two vectors."""
+    zeros = np.zeros(1, np.float32)
+    return Step(values[n % len(values)][None], values[(n + 1) % len(values)][None], np.zeros((1, 1)), zeros, zeros, [{}])
+
+
+@pytest.mark.parametrize("on_full", ["grow", "evict"])
+def test_frames_that_return_are_evicted_for_what_they_take(on_full: str) -> None:
+    """What fills the room is then not the pieces but the slots that name them."""
+    space = spaces.Box(0, 255, (256,), np.uint8)
+    few = np.random.default_rng(0).integers(0, 256, (3, 256), dtype=np.uint8)
+    buffer = GpuReplayBuffer(1000, space, ACTIONS, "cpu", heap_bytes=20_000, on_full=on_full, frame_stack=1)
+    for t in range(3000):
+        add_to_replay([buffer], flat(t, few))
+        room = store_of(buffer).room
+        assert on_full == "grow" or room.taken <= room.limit
+    assert buffer.size() > 500
+    newest = (buffer.pos - 1) % 1000
+    assert np.array_equal(buffer.observations[newest].numpy()[0], few[2999 % 3])
+    assert np.array_equal(buffer.next_observations[newest].numpy()[0], few[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("on_full", ["evict", "raise"])
+def test_noise_fits_where_it_fits_dense(method: str, on_full: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (1000, 1000), dtype=np.uint8)
+    options: dict[str, Any] = {"compression_method": method, "on_full": on_full, "frame_stack": 1}
+    buffer = GpuReplayBuffer(100, spaces.Box(0, 255, (1000,), np.uint8), ACTIONS, "cpu", heap_bytes=150_000, **options)
+    for t in range(300):
+        add_to_replay([buffer], flat(t, noise))
+        assert store_of(buffer).room.taken <= 150_000
+    assert buffer.size() == 100
+    assert np.array_equal(np.asarray(buffer.observations)[:, 0], noise[200:300])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("on_full", ["evict", "raise"])
+def test_a_replay_buffer_that_was_reset_has_all_its_room_again(method: str, on_full: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (500, 1000), dtype=np.uint8)
+    options: dict[str, Any] = {"compression_method": method, "on_full": on_full, "frame_stack": 1}
+    heap_bytes = 60_000 if on_full == "evict" else 150_000
+    buffer = GpuReplayBuffer(100, spaces.Box(0, 255, (1000,), np.uint8), ACTIONS, "cpu", heap_bytes=heap_bytes, **options)
+    sizes = []
+    for _ in range(3):
+        for t in range(300):
+            add_to_replay([buffer], flat(t, noise))
+        sizes.append(buffer.size())
+        buffer.reset()
+        assert buffer.size() == 0
+    assert sizes[0] == sizes[1] == sizes[2] > 30
+
+
+def test_nothing_is_evicted_for_what_is_refused() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (500, 1000), dtype=np.uint8)
+    options: dict[str, Any] = {"compression_method": "none", "on_full": "evict", "frame_stack": 1, "heap_bytes": 50_000}
+    buffer = GpuReplayBuffer(100, spaces.Box(0, 255, (1000,), np.uint8), ACTIONS, "cpu", **options)
+    for t in range(200):
+        add_to_replay([buffer], flat(t, noise))
+        size = buffer.size()
+        with pytest.raises(ObservationError):
+            add_to_replay([buffer], flat(t, noise[:, :7]))
+        assert buffer.size() == size
+
+
+def test_a_heap_of_its_own_keeps_to_its_room() -> None:
+    heap = SharedRawHeap(1024, "cpu", Room(1024, is_hard=True))
+    cells = RawBuffer(4, heap)
+    for cell in range(2):
+        cells.write(np.array([cell]), th.arange(64), np.array([512]), strict=True)
+    with pytest.raises(HeapFullError):
+        cells.write(np.array([2]), th.arange(64), np.array([512]), strict=True)
+    cells.free(np.array([1, 1, 1]))
+    assert heap.live_bytes == 512
+    with pytest.raises(IndexError, match="numbered from 0"):
+        cells.free(np.array([-1]))
+    del cells
+    heap.compact()
+    assert (heap.live_bytes, heap.data_end) == (0, 0)

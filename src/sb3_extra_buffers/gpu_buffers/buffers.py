@@ -123,12 +123,13 @@ class GpuReplayObservations(GpuObservations, ReplayObservations):
         """Steps that can be sampled."""
         return super().size() - self._evicted
 
-    def add(self, *args: Any, **kwargs: Any) -> None:
+    def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. Makes room first, as `on_full` has it."""
         with self._lock:
+            self._stored.checked((obs, next_obs))  # nothing is evicted for what is refused
             self._make_room()
             overwrites = self.full
-            super().add(*args, **kwargs)
+            super().add(obs, next_obs, *args, **kwargs)
             if overwrites and self._evicted:
                 self._evicted -= 1
             if self.pos == 0:
@@ -142,9 +143,12 @@ class GpuReplayObservations(GpuObservations, ReplayObservations):
         return self._reading(lambda: self._get_samples(slots, env=env))
 
     def reset(self) -> None:
-        """SB3's `reset`."""
-        super().reset()
-        self._evicted = 0
+        """SB3's `reset`. What the device holds is let go."""
+        with self._lock:
+            super().reset()
+            self._evicted = 0
+            for leaf in self._leaves.values():
+                leaf.store.clear()
 
     def _oldest(self) -> int:
         """Slot of the oldest transitions that can be sampled."""

@@ -79,12 +79,10 @@ class DeviceStore(Store):
             return
         with self._lock:
             n_frames = n_observations * self.layout.stack
-            if self.memory.batch_frames:
-                if self._n_waiting + n_frames > len(self._waiting):
-                    self._flush_within_limits()
-            elif isinstance(self.memory, DenseMemory):
-                n_used = self._n_slots - self._n_free
-                self.memory.reserve(n_used + n_frames, strict=True)
+            if self.memory.batch_frames and self._n_waiting + n_frames > len(self._waiting):
+                self._flush_within_limits()
+            if isinstance(self.memory, DenseMemory):
+                self.memory.reserve(n_frames, strict=True)
 
     def _flush_within_limits(self) -> None:
         try:
@@ -119,7 +117,13 @@ class DeviceStore(Store):
             alive = np.flatnonzero(slots > 0)
             if alive.size:
                 frames = self._waiting.index_select(0, self.memory.index(alive))
-                self.memory.put(slots[alive], frames, strict=strict)
+                try:
+                    self.memory.put(slots[alive], frames, strict=strict)
+                except HeapFullError:
+                    if not self._fits_dense():
+                        raise
+                    self._change_to_dense()
+                    self.memory.put(slots[alive], frames, strict=strict)
             self._waiting_at[slots[alive]] = -1
             self._n_waiting = 0
             if not self.memory.is_worth_it():
@@ -177,6 +181,12 @@ class DeviceStore(Store):
         self.memory.free(freed[at < 0].astype(np.int64))
         self._free[self._n_free : self._n_free + len(freed)] = freed
         self._n_free += len(freed)
+
+    def _fits_dense(self) -> bool:
+        """Whether all frames, those that wait too, would fit as they are, though they do not as the memory has them."""
+        others = self.room.taken - sum(self.memory.parts().values())
+        dense = (self._n_slots - self._n_free) * self.layout.frame_bytes
+        return self.memory.may_become_dense and others + dense <= self.room.limit
 
     def _change_to_dense(self) -> None:
         """Frames like noise are smaller as they are."""

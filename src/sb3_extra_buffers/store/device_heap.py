@@ -68,7 +68,13 @@ class SharedRawHeap:
 
     def own(self, buffer: RawBuffer) -> None:
         """From now on move the payloads of this buffer too."""
+        if not self._owners:
+            self.room.join(self)
         self._owners.add(buffer)
+
+    def parts(self) -> dict[int, int]:
+        """Bytes that are held, see `Room`."""
+        return {id(self): self.capacity}
 
     def allocate(self, nbytes: int, *, strict: bool = False) -> int:
         """The start of ``nbytes`` free bytes: packs first where enough is dead, grows where not. HeapFullError if it may not.
@@ -101,7 +107,7 @@ class SharedRawHeap:
         owners = list(self._owners)
         cells = [np.flatnonzero(owner.start_idx >= 0) for owner in owners]
         if not sum(len(one) for one in cells):
-            self.data_end = 0
+            self.data_end = self.live_bytes = 0
             return
         starts = np.concatenate([owner.start_idx[one] for owner, one in zip(owners, cells, strict=True)])
         sizes = aligned(
@@ -190,7 +196,9 @@ class RawBuffer:
 
     def free(self, cells: Ints) -> None:
         """Let go of what these cells hold."""
-        cells = cells[cells < len(self.start_idx)]
+        if len(cells) and cells.min() < 0:
+            raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
+        cells = np.unique(cells[cells < len(self.start_idx)])
         held = cells[self.start_idx[cells] >= 0]
         self.heap.live_bytes -= int(aligned(self.lengths[held]).sum())
         self.start_idx[held] = -1

@@ -11,19 +11,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import HeapFullError
+from sb3_extra_buffers.store.slot_rows import SlotRows, Slots
 
-Slots = NDArray[np.int64]
 OnFull = Literal["grow", "evict", "raise"]
 
 #: A memory that is full grows by this part of its size.
 GROWTH = 16
+
+
+class HasParts(Protocol):
+    """What a room counts."""
+
+    def parts(self) -> dict[int, int]:
+        """Bytes that are held on the device, by an identity of what holds them."""
 
 
 @dataclass
@@ -36,13 +43,13 @@ class Room:
 
     limit: int
     is_hard: bool = False
-    _members: list[FrameMemory] = field(default_factory=list, repr=False)
+    _members: list[HasParts] = field(default_factory=list, repr=False)
 
-    def join(self, member: FrameMemory) -> None:
-        """Count this memory from now on."""
+    def join(self, member: HasParts) -> None:
+        """Count this memory or heap from now on."""
         self._members.append(member)
 
-    def leave(self, member: FrameMemory) -> None:
+    def leave(self, member: HasParts) -> None:
         """Count this memory no more."""
         self._members = [other for other in self._members if other is not member]
 
@@ -97,6 +104,8 @@ class FrameMemory(ABC):
 
     #: Frames that are worth to be put at once; 0 where it makes no difference.
     batch_frames = 0
+    #: Whether the store may keep frames as they are instead, where that is smaller.
+    may_become_dense = False
 
     def __init__(self, expected: Expected, device: th.device, room: Room) -> None:
         self.expected, self.device, self.room = expected, device, room
@@ -148,47 +157,45 @@ class FrameMemory(ABC):
         return sum(self.parts().values())
 
 
-def grown(tensor: th.Tensor, n_rows: int) -> th.Tensor:
-    """A copy with more rows; what stands in them is undefined but valid as an index."""
-    larger = th.zeros((n_rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-    larger[: len(tensor)] = tensor
-    return larger
-
-
 class DenseMemory(FrameMemory):
     """`none`: each frame as it is, a row of one tensor. Rows for a full buffer are taken at the first frame."""
 
     def __init__(self, expected: Expected, device: th.device, room: Room) -> None:
         super().__init__(expected, device, room)
-        self._rows = th.zeros((1, self.frame_bytes), dtype=th.uint8, device=device)
-        self._used = 1  # rows from here on were never touched
+        self._frames = SlotRows(self.frame_bytes, th.uint8, device)
 
     def put(self, slots: Slots, frames: th.Tensor, *, strict: bool = False) -> None:
         if len(slots):
-            self.reserve(int(slots.max()) + 1, strict=strict)
-            self._rows.index_copy_(0, self.index(slots), frames)
+            self.reserve(int(np.count_nonzero(self._frames.of(slots) == 0)), strict=strict)
+            self._frames.rows.index_copy_(0, self.index(self._frames.take(slots).astype(np.int64)), frames)
 
-    def reserve(self, n_slots: int, *, strict: bool) -> None:
-        """Have rows for this many slots, or raise HeapFullError."""
-        if n_slots > self._used:
-            self.room.grow_by(0, n_slots - self._used, self.frame_bytes, strict=strict)
-        if n_slots > len(self._rows):
-            n_rows = max(n_slots + n_slots // GROWTH, self.expected.n_frames)
-            if self.room.is_hard and strict:
-                n_rows = max(min(n_rows, self.room.limit // self.frame_bytes), n_slots)
-            rows = th.empty((n_rows, self.frame_bytes), dtype=th.uint8, device=self.device)  # untouched pages cost nothing
-            rows[: self._used] = self._rows[: self._used]
-            self._rows = rows
-        self._used = max(self._used, n_slots)
+    def reserve(self, n_frames: int, *, strict: bool) -> None:
+        """Have rows for this many more frames, or raise HeapFullError."""
+        untouched = n_frames - self._frames.n_given_back
+        if untouched > 0:
+            self.room.grow_by(0, untouched, self.frame_bytes, strict=strict)
+        n_missing, size = n_frames - self._frames.n_free, len(self._frames.rows)
+        if n_missing <= 0:
+            return
+        n_rows = max(size + n_missing + size // GROWTH, self.expected.n_frames)
+        if self.room.is_hard and strict:
+            n_rows = max(min(n_rows, self.room.limit // self.frame_bytes), size + n_missing)
+        rows = th.empty((n_rows, self.frame_bytes), dtype=th.uint8, device=self.device)  # untouched pages cost nothing
+        rows[: self._frames.n_touched] = self._frames.rows[: self._frames.n_touched]
+        self._frames.rows = rows
 
     def gather(self, slots: Slots) -> th.Tensor:
-        return self._rows.index_select(0, self.index(slots))
+        return self._frames.rows.index_select(0, self.index(self._frames.of(slots)))
 
     def free(self, slots: Slots) -> None:
-        pass  # the store gives the slot, and with it the row, to another frame
+        self._frames.give_back(slots)
 
     def clear(self) -> None:
-        pass
+        self._frames.clear()
+
+    @property
+    def host_bytes(self) -> int:
+        return self._frames.host_bytes
 
     def parts(self) -> dict[int, int]:
-        return {id(self): self._used * self.frame_bytes}
+        return {id(self): self._frames.n_touched * self.frame_bytes}

@@ -15,8 +15,9 @@ import numpy as np
 import torch as th
 
 from sb3_extra_buffers.errors import HeapFullError
-from sb3_extra_buffers.store.device_memory import GROWTH, Expected, FrameMemory, Room, Slots, grown
+from sb3_extra_buffers.store.device_memory import GROWTH, Expected, FrameMemory, Room
 from sb3_extra_buffers.store.device_tree import plan_tree
+from sb3_extra_buffers.store.slot_rows import SlotRows, Slots, grown
 
 #: Places in a line of the table.
 _PLACES = 8
@@ -57,6 +58,16 @@ class Level:
     @property
     def nbytes(self) -> int:
         return 4 * (self._rows.numel() + self._table.numel() + self._free.numel() + self._recent.numel())
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What it may take without asking for room: the table and the list of free rows grow with what is used."""
+        return len(self._rows) * self.row_bytes + 4 * (8 * _PLACES + self._recent.numel())
+
+    @property
+    def row_bytes(self) -> int:
+        """What one more row takes at most, with its part of the table and of the list of free rows."""
+        return 4 * (self.width + 3)
 
     @property
     def n_used(self) -> int:
@@ -200,6 +211,7 @@ class TileMemory(FrameMemory):
     """`tiles`: frames as trees of shared pieces."""
 
     batch_frames = 128
+    may_become_dense = True
 
     def __init__(self, expected: Expected, device: th.device, room: Room) -> None:
         super().__init__(expected, device, room)
@@ -209,22 +221,21 @@ class TileMemory(FrameMemory):
         for width in (self.tree.piece, *self.tree.branches):
             n_names //= width
             self.levels.append(Level(width, n_names * n_recent, device))
-        self._top = th.zeros((1, n_names), dtype=th.int32, device=device)
-        self._is_live = np.zeros(1, np.bool_)  # by slot
-        self._n_live, self._n_dead = 0, 0  # frames; those that died since rows were last swept
+        self._top = SlotRows(n_names, th.int32, device)
+        self._n_dead = 0  # frames that died since rows were last swept
 
     def clear(self) -> None:
         for level in self.levels:
             level.clear()
-        self._is_live[:] = False
-        self._n_live, self._n_dead = 0, 0
+        self._top.clear()
+        self._n_dead = 0
 
     # ---- decoding
 
     def gather(self, slots: Slots) -> th.Tensor:
         # Observations share most of their frames with the next ones: look up the pieces of each once.
         unique, inverse = np.unique(slots, return_inverse=True)
-        words = self._top.index_select(0, self.index(unique)).view(-1)
+        words = self._top.rows.index_select(0, self.index(self._top.of(unique))).view(-1)
         for level in reversed(self.levels[1:]):
             words = level.select(words)
         names = self.tree.by_line(words).view(len(unique), self.tree.n_pieces).index_select(0, self.index(inverse))
@@ -235,7 +246,7 @@ class TileMemory(FrameMemory):
     # ---- encoding
 
     def put(self, slots: Slots, frames: th.Tensor, *, strict: bool = False) -> None:
-        if self._n_dead * _SWEEP_AT > self._n_live:
+        if self._n_dead * _SWEEP_AT > self._top.n_in_use:
             self.compact()
         words = self._words(frames)
         try:
@@ -248,26 +259,21 @@ class TileMemory(FrameMemory):
 
     def _store(self, slots: Slots, words: th.Tensor, *, strict: bool) -> None:
         """Frames into slots. Rows that were stored before an error stay: they are found again, or swept."""
-        n_slots = int(slots.max(initial=0)) + 1
-        if n_slots > len(self._top):
-            row_bytes = 4 * self._top.shape[1]
-            wanted = max(len(self._top) // GROWTH, 64)
-            more = self.room.grow_by(wanted, n_slots - len(self._top), row_bytes, strict=strict)
-            self._top = grown(self._top, len(self._top) + more)
-            self._is_live = np.concatenate((self._is_live, np.zeros(more, np.bool_)))
+        missing = self._top.n_missing(slots)
+        if missing > 0:
+            size, width = self._top.rows.shape
+            more = self.room.grow_by(max(size // GROWTH, 64), missing, 4 * width, strict=strict)
+            self._top.rows = grown(self._top.rows, size + more)
         words = self.tree.by_block(self._names(self.levels[0], words.view(-1, self.tree.piece), strict=strict))
         for level in self.levels[1:]:
             words = self._names(level, words.view(-1, level.width), strict=strict)
-        self._top.index_copy_(0, self.index(slots), words.view(len(slots), -1))
-        self._n_live += len(slots) - int(np.count_nonzero(self._is_live[slots]))
-        self._is_live[slots] = True
+        self._top.rows.index_copy_(0, self.index(self._top.take(slots).astype(np.int64)), words.view(len(slots), -1))
 
     def _names(self, level: Level, rows: th.Tensor, *, strict: bool) -> th.Tensor:
         """Names of rows in a level, after storing those that are new."""
 
         def make_room(level: Level, n_rows: int) -> None:
-            row_bytes = 4 * (level.width + 3)  # with its part of the table, and of the list of free rows
-            level.grow(self.room.grow_by(level.n_used // GROWTH, n_rows, row_bytes, strict=strict))
+            level.grow(self.room.grow_by(level.n_used // GROWTH, n_rows, level.row_bytes, strict=strict))
 
         return level.names(rows, make_room)
 
@@ -281,27 +287,30 @@ class TileMemory(FrameMemory):
     # ---- memory
 
     def free(self, slots: Slots) -> None:
-        slots = slots[slots < len(self._is_live)]
-        n_dead = int(np.count_nonzero(self._is_live[slots]))
-        self._is_live[slots] = False
-        self._n_live, self._n_dead = self._n_live - n_dead, self._n_dead + n_dead
+        self._n_dead += self._top.give_back(slots)
 
     def compact(self) -> None:
         """Free the rows that no live frame needs: mark from the slots down, one level at a time."""
-        names = self._top.index_select(0, self.index(np.flatnonzero(self._is_live))).view(-1)
+        names = self._top.rows.index_select(0, self.index(self._top.in_use())).view(-1)
         for level in reversed(self.levels):
             names = level.sweep(names)
         self._n_dead = 0
 
     @property
     def host_bytes(self) -> int:
-        return self._is_live.nbytes
+        return self._top.host_bytes
 
     def parts(self) -> dict[int, int]:
-        return {id(self): 4 * self._top.numel() + sum(level.nbytes for level in self.levels)}
+        return {id(self): 4 * self._top.rows.numel() + sum(level.reserved_bytes for level in self.levels)}
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self._top.rows.numel() + sum(level.nbytes for level in self.levels)
 
     def is_worth_it(self) -> bool:
+        n_live = self._top.n_in_use
+        dense = n_live * self.frame_bytes
+        if self.room.is_hard:  # dense frames must not be larger than what they take the place of
+            return self.nbytes <= dense or n_live < self.batch_frames // 2
         used = sum(4 * level.width * level.n_used for level in self.levels)
-        # Within a hard limit, dense frames must not be larger than what they take the place of.
-        most = 1.0 if self.room.is_hard else _WORTHWHILE
-        return self._n_live < self.batch_frames // 2 or used <= most * self._n_live * self.frame_bytes
+        return used <= _WORTHWHILE * dense or n_live < self.batch_frames // 2
