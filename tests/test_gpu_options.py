@@ -252,6 +252,10 @@ def test_a_real_game_fits_into_the_estimate() -> None:
 # ---- the script behind the table
 
 
+def test_the_table_is_that_of_the_committed_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load(ROOT / "scripts" / "fit_heap_heuristic.py").main(["--check"]) == 0, capsys.readouterr().out
+
+
 def test_the_script_fits_the_worst_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = load(ROOT / "scripts" / "fit_heap_heuristic.py")
 

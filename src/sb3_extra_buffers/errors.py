@@ -4,7 +4,8 @@ SB3ExtraBuffersError
 ├── CodecError            (also a ValueError)   a codec name, level or option that cannot be
 ├── MissingBackendError   (also an ImportError) a codec whose package is not installed
 ├── CorruptDataError      (also a ValueError)   bytes that are not what was written
-└── ObservationError      (also a ValueError)   an observation that does not fit its space
+├── ObservationError      (also a ValueError)   an observation that does not fit its space
+└── HeapFullError         (also a MemoryError)  observations that need more bytes than a GPU buffer may take
 
 LossyStorageWarning       (a UserWarning)       a storage dtype that cannot hold all values of the space
 FallbackWarning           (a UserWarning)       a slower stand-in is used for a codec that is not installed

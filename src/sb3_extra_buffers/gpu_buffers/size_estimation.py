@@ -14,10 +14,10 @@ from sb3_extra_buffers.gpu_buffers.methods import split_method
 # Worst of: BeamRider, Breakout, MsPacman, Pong, Qbert, Seaquest, SpaceInvaders.
 # Family -> level (0 for families without levels) -> ratio.
 RATIOS: dict[str, dict[int, float]] = {
-    "none": {0: 0.2550},
-    "rle": {0: 0.1907},
-    "tiles": {0: 0.0248},
-    "zstd": {-5: 0.0716, 1: 0.0474, 3: 0.0472, 9: 0.0453, 15: 0.0416, 19: 0.0413},
+    "none": {0: 0.2540},
+    "rle": {0: 0.1935},
+    "tiles": {0: 0.0144},
+    "zstd": {-5: 0.0768, 1: 0.0519, 3: 0.0516, 9: 0.0496, 15: 0.0471, 19: 0.0467},
 }
 # END TABLE
 

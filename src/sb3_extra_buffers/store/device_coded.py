@@ -18,7 +18,7 @@ import torch as th
 from sb3_extra_buffers.codecs.base import Codec
 from sb3_extra_buffers.store.device_heap import ALIGNMENT, Ints, RawBuffer, SharedRawHeap, aligned
 from sb3_extra_buffers.store.device_memory import Expected, FrameMemory, Room
-from sb3_extra_buffers.store.slot_rows import Slots
+from sb3_extra_buffers.store.device_rows import Slots
 
 _BITS = 64
 

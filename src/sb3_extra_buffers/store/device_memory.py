@@ -18,7 +18,7 @@ import torch as th
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import HeapFullError
-from sb3_extra_buffers.store.slot_rows import SlotRows, Slots
+from sb3_extra_buffers.store.device_rows import SlotRows, Slots
 
 OnFull = Literal["grow", "evict", "raise"]
 

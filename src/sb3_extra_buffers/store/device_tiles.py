@@ -16,8 +16,8 @@ import torch as th
 
 from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.store.device_memory import GROWTH, Expected, FrameMemory, Room
+from sb3_extra_buffers.store.device_rows import SlotRows, Slots, grown
 from sb3_extra_buffers.store.device_tree import plan_tree
-from sb3_extra_buffers.store.slot_rows import SlotRows, Slots, grown
 
 #: Places in a line of the table.
 _PLACES = 8
