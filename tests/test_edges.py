@@ -132,18 +132,20 @@ def test_a_class_below_may_take_more_arguments() -> None:
     class Weighted(ReplayBuffer):
         weights: ClassVar[list[float]] = []
 
-        def add(self, *args: Any, weight: float = 0.0) -> None:
+        def add(self, *args: Any) -> None:
             super().add(*args[:6])
-            self.weights.append(weight or args[6])
+            self.weights.extend(args[6:])
 
     class CompressedWeighted(CompressedReplayBuffer, Weighted):
         pass
 
     buffer, [step] = CompressedWeighted(10, VECTOR, ACTIONS, "cpu", 2), list(play(VECTOR, ACTIONS, 2, 1))
     buffer.add(*step, 0.5)
-    buffer.add(*step, weight=0.25)
+    buffer.add(*step)
+    buffer.add(*step, 0.25)
     assert buffer.weights == [0.5, 0.25]
-    assert np.array_equal(buffer.observations[1], step.obs)
+    assert buffer.pos == 3
+    assert np.array_equal(buffer.observations[2], step.obs)
 
 
 @pytest.mark.parametrize("space", [VECTOR, IMAGE], ids=["vector", "stack"])

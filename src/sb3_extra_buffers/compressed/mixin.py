@@ -87,10 +87,11 @@ class CompressedObservations(BaseBuffer):
             )
         #: All of the observation, to check and to write.
         self._stored: Any = StoredDict(self._leaves) if self._is_dict else self._leaves[PLAIN]
-        self._share_lock()
+        self._connect()
         self._install_columns()
 
-    def _share_lock(self) -> None:
+    def _connect(self) -> None:
+        """Set up what is not pickled."""
         for leaf in self._leaves.values():
             leaf.store.share_lock(self._lock)
 
@@ -154,7 +155,7 @@ class CompressedObservations(BaseBuffer):
     def __getstate__(self) -> dict[str, Any]:
         parent = super()
         state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
-        return {name: value for name, value in state.items() if name != "_lock"}
+        return {name: value for name, value in state.items() if name not in ("_lock", "_add_below")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parent = super()
@@ -165,4 +166,4 @@ class CompressedObservations(BaseBuffer):
         # A shallow copy has the stores of the original, and with them its lock.
         locks = [leaf.store.lock for leaf in self._leaves.values()]
         self._lock = locks[0] if locks else threading.RLock()
-        self._share_lock()
+        self._connect()

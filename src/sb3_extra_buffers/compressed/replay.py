@@ -42,6 +42,11 @@ class ReplayObservations(CompressedObservations):
         kwargs.pop("optimize_memory_usage", None)
         super().__init__(buffer_size, observation_space, action_space, **kwargs)
 
+    def _connect(self) -> None:
+        super()._connect()
+        # What `super().add` is. To look it up at every step would take longer than to store a small observation.
+        self._add_below: Any = super().add.__func__  # type: ignore[attr-defined]
+
     @classmethod
     def _positional_names(cls) -> list[str]:
         """Names of SB3's arguments behind the action space, in SB3's order."""
@@ -51,18 +56,18 @@ class ReplayObservations(CompressedObservations):
                 return names[names.index("action_space") + 1 :]
         raise TypeError(f"{cls.__name__} has no SB3 replay buffer among its bases")
 
-    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *args: Any, **kwargs: Any) -> None:
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *more: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing.
 
-        More arguments are for a class below that takes them. It gets placeholders instead of observations.
+        :param more: for a class below that takes more; it gets placeholders instead of observations
         """
         with self._lock:
             stored, step = self._stored, self.pos
-            checked = stored.checked((obs, next_obs))
-            if args or kwargs:
-                super().add(stored.written, stored.written, action, reward, done, infos, *args, **kwargs)
-            else:  # half as long a way for Python
-                super().add(stored.written, stored.written, action, reward, done, infos)
+            checked, written = stored.checked((obs, next_obs)), stored.written
+            if more:
+                super().add(written, written, action, reward, done, infos, *more)
+            else:
+                self._add_below(self, written, written, action, reward, done, infos)
             stored.write_step(step, checked)
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
