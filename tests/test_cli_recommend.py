@@ -43,12 +43,12 @@ def test_candidates_are_real_codecs_with_the_default_first() -> None:
         make_codec(name)
 
 
-def test_cartpole_is_better_off_with_sb3(capsys: pytest.CaptureFixture[str], few_candidates: None) -> None:
-    result = run_json(capsys, "--env", "CartPole-v1", "--seconds", "0.5")
+def test_a_discrete_state_is_better_off_with_sb3(capsys: pytest.CaptureFixture[str], few_candidates: None) -> None:
+    result = run_json(capsys, "--env", "FrozenLake-v1", "--seconds", "0.5")
     assert result["recommended"] is None
     assert result["transitions"] > 100
-    # 2 observations of 16 bytes, an action of 8, and 4 bytes each of reward, done and timeout
-    assert result["sb3_bytes"] == 1_000_000 * (2 * 16 + 8 + 3 * 4)
+    # 2 observations of 8 bytes, an action of 8, and 4 bytes each of reward, done and timeout
+    assert result["sb3_bytes"] == 1_000_000 * (2 * 8 + 8 + 3 * 4)
     assert "CompressedReplayBuffer" not in result["code"]
 
 
