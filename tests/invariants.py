@@ -74,7 +74,7 @@ def check_rows(store: RowStore) -> None:
     own = store._own.astype(np.int64)
     own[(own >= 2) & (own < first)] = 0  # what waits, shown
     taken = own[own > 1].tolist()
-    assert sorted(taken + store._free[: store._n_free].tolist()) == list(range(first, len(store._apart)))
+    assert sorted(taken + store._free.snapshot().tolist()) == list(range(first, len(store._apart)))
     following = np.roll(store._rows, -store.n_streams, axis=0)
     for cell in np.flatnonzero(own > 1).tolist():
         assert store._apart[own[cell]].tobytes() != following[cell].tobytes(), "a row apart that could be shared"

@@ -59,6 +59,8 @@ class CompressedObservations(BaseBuffer):
     #: What keywords there are, and what holds a leaf; device buffers have their own.
     _options_class: ClassVar[type[CompressionOptions]] = CompressionOptions
     _leaf_class: ClassVar[type[StoredLeaf]] = StoredLeaf
+    #: What `_connect` sets up.
+    _not_pickled: tuple[str, ...] = ("_lock",)
 
     def __init__(
         self,
@@ -107,10 +109,6 @@ class CompressedObservations(BaseBuffer):
         raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
         return BufferMemoryUsage(raw, stored, stored / raw if raw else 0.0, sum(usage.blocks for usage in keys.values()), keys)
 
-    # ---- writing: straight into the stores, without the copies that SB3's `add` makes for arrays it keeps. Observations are
-    # checked first, SB3's `add` runs with placeholders, and they are written last: what is refused, by us or by SB3, changes
-    # nothing.
-
     # ---- reading
 
     def _reading(self, make_batch: Callable[[], Batch]) -> Batch:
@@ -155,7 +153,7 @@ class CompressedObservations(BaseBuffer):
     def __getstate__(self) -> dict[str, Any]:
         parent = super()
         state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
-        return {name: value for name, value in state.items() if name not in ("_lock", "_add_below")}
+        return {name: value for name, value in state.items() if name not in self._not_pickled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parent = super()

@@ -21,6 +21,7 @@ class ReplayObservations(CompressedObservations):
     """What is particular to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
+    _not_pickled = ("_lock", "_add_below")
 
     def __init__(
         self,

@@ -1,4 +1,10 @@
-"""A leaf of the observation space with the store that holds it: what the mixin has one of, or one per key of a Dict."""
+"""A leaf of the observation space with the store that holds it: what the mixin has one of, or one per key of a Dict.
+
+    add:  observations -> `checked` -> SB3's `add`, with `written` in their place -> `write_step`
+
+So they go straight into the store, without the copies that SB3 makes for arrays it keeps. What is refused, by us or by SB3,
+changes nothing.
+"""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class DenseMemory(FrameMemory):
 
     def put(self, slots: Slots, frames: th.Tensor, *, strict: bool = False) -> None:
         if len(slots):
-            self.reserve(int(np.count_nonzero(self._frames.of(slots) == 0)), strict=strict)
+            self.reserve(self._frames.n_new(slots), strict=strict)
             self._frames.rows.index_copy_(0, self.index(self._frames.take(slots).astype(np.int64)), frames)
 
     def reserve(self, n_frames: int, *, strict: bool) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
+from sb3_extra_buffers.store.free_numbers import FreeNumbers
+
 Slots = NDArray[np.int64]
 
 
@@ -31,8 +33,7 @@ class SlotRows:
     def __init__(self, width: int, dtype: th.dtype, device: th.device) -> None:
         self.rows = th.zeros((1, width), dtype=dtype, device=device)
         self._row_of = np.zeros(1, np.int32)  # by slot
-        self._given_back = np.zeros(0, np.int32)
-        self.n_given_back = 0
+        self._given_back = FreeNumbers()
         self.n_touched = 1  # rows from here on were never used
 
     @property
@@ -43,6 +44,11 @@ class SlotRows:
     @property
     def n_in_use(self) -> int:
         return self.n_touched - 1 - self.n_given_back
+
+    @property
+    def n_given_back(self) -> int:
+        """Rows that were used once, and are free."""
+        return len(self._given_back)
 
     @property
     def host_bytes(self) -> int:
@@ -57,30 +63,24 @@ class SlotRows:
         """All rows in use."""
         return self._row_of[self._row_of > 0]
 
-    def n_missing(self, slots: Slots) -> int:
-        """Rows that these slots need beyond those that are free."""
-        return int(np.count_nonzero(self.of(slots) == 0)) - self.n_free
+    def n_new(self, slots: Slots) -> int:
+        """How many of these slots have no row yet."""
+        return int(np.count_nonzero(self.of(slots) == 0))
 
     def take(self, slots: Slots) -> NDArray[np.int32]:
-        """The row of each slot, after giving one to those that have none. There must be enough, see `n_missing`."""
-        self._know(slots)
-        new = slots[self._row_of[slots] == 0]
-        n_old = min(len(new), self.n_given_back)
-        self.n_given_back -= n_old
-        self._row_of[new[:n_old]] = self._given_back[self.n_given_back : self.n_given_back + n_old]
-        self._row_of[new[n_old:]] = np.arange(self.n_touched, self.n_touched + len(new) - n_old)
-        self.n_touched += len(new) - n_old
+        """The row of each slot, after giving one to those that have none. There must be enough, see `n_new` and `n_free`."""
+        new = slots[self.of(slots) == 0]
+        used_before = self._given_back.take(len(new))
+        n_untouched = len(new) - len(used_before)
+        self._row_of[new] = np.concatenate((used_before, np.arange(self.n_touched, self.n_touched + n_untouched)))
+        self.n_touched += n_untouched
         return self._row_of[slots]
 
     def give_back(self, slots: Slots) -> int:
         """Free the rows of these slots, and say how many they were."""
         rows = self.of(slots)
         rows = rows[rows > 0]
-        end = self.n_given_back + len(rows)
-        if end > len(self._given_back):
-            self._given_back = np.concatenate((self._given_back, np.zeros(max(end, 64) - len(self._given_back), np.int32)))
-        self._given_back[self.n_given_back : end] = rows
-        self.n_given_back = end
+        self._given_back.give_back(rows)
         self._row_of[slots] = 0
         return len(rows)
 
@@ -93,4 +93,5 @@ class SlotRows:
     def clear(self) -> None:
         """Free all rows."""
         self._row_of[:] = 0
-        self.n_given_back, self.n_touched = 0, 1
+        self._given_back.clear()
+        self.n_touched = 1

@@ -259,7 +259,7 @@ class TileMemory(FrameMemory):
 
     def _store(self, slots: Slots, words: th.Tensor, *, strict: bool) -> None:
         """Frames into slots. Rows that were stored before an error stay: they are found again, or swept."""
-        missing = self._top.n_missing(slots)
+        missing = self._top.n_new(slots) - self._top.n_free
         if missing > 0:
             size, width = self._top.rows.shape
             more = self.room.grow_by(max(size // GROWTH, 64), missing, 4 * width, strict=strict)

@@ -293,6 +293,5 @@ class FrameStore(Store):
             return saved_state.save(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        saved_state.check(state)
         self._lock = threading.RLock()
         saved_state.restore(self, state)

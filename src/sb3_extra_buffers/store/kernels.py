@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import CODED, HEADER_BYTES, RAW, Bytes
-from sb3_extra_buffers.codecs.kernels import COMPILED, bytes_at, copy_part, jit, memory_at, memory_of, split_pixels
+from sb3_extra_buffers.codecs.kernels import bytes_at, copy_part, jit, memory_at, memory_of
 from sb3_extra_buffers.codecs.patches import encode_frame, try_other_starts, write_patches
 from sb3_extra_buffers.store.comparing import count_new_frames
 from sb3_extra_buffers.store.tables import (
@@ -55,7 +55,7 @@ from sb3_extra_buffers.store.tables import (
     UNHELPFUL,
 )
 
-__all__ = ["COMPILED", "append", "encode_open_block", "new_slot", "open_block", "split_four_channels"]
+__all__ = ["append", "encode_open_block", "new_slot", "open_block"]
 
 #: Every so many blocks it is looked at whether the base is still like the frames; if not, it is replaced.
 _BASE_BLOCKS = 32
@@ -346,23 +346,3 @@ def append(
             if needed != 0:
                 return i + 1, stream, needed
     return cells.size * n_columns, -1, cursor[EMPTIED]
-
-
-@jit
-def split_four_channels(source: Bytes, out: Bytes) -> None:
-    """Pixels of four interleaved bytes to four planes: ``(n, pixels, 4)`` -> ``(n, 4, pixels)``, as a flat array.
-
-    What SB3 hands over for a stack of four grayscale frames: VecFrameStack stacks on the last axis, VecTransposeImage only
-    changes the strides. NumPy takes ten times as long for this copy.
-    """
-    n, n_pixels, _ = source.shape
-    flat, planes = source.reshape(-1), out
-    for i in range(n):
-        begin = i * n_pixels * 4
-        done = 0
-        while done + 16 <= n_pixels:
-            split_pixels(flat, begin + done * 4, planes, begin + done, n_pixels)
-            done += 16
-        for pixel in range(done, n_pixels):
-            for channel in range(4):
-                planes[begin + channel * n_pixels + pixel] = flat[begin + pixel * 4 + channel]

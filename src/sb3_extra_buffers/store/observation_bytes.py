@@ -18,12 +18,12 @@ class ObservationBytes:
     """
 
     def __init__(self, layout: FrameLayout) -> None:
-        from sb3_extra_buffers.store import kernels  # imports numba, so not at the top
+        from sb3_extra_buffers.store import channels  # imports numba, so not at the top
 
         self._layout = layout
-        self._split = kernels.split_four_channels
+        self._split = channels.split_four_channels
         one_byte, one_channel = layout.dtype.itemsize == 1, len(layout.shape) == 3 and layout.frame_shape[layout.axis] == 1
-        self._four_channels = kernels.COMPILED and layout.stack == 4 and one_byte and one_channel
+        self._four_channels = channels.COMPILED and layout.stack == 4 and one_byte and one_channel
         self._is_in_order, self._is_bytes = not layout.is_interleaved, layout.dtype == np.uint8
 
     def __call__(self, observations: NDArray[Any]) -> Bytes:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs import make_codec
-from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.store import saved_state
 from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
+from sb3_extra_buffers.store.free_numbers import FreeNumbers
 from sb3_extra_buffers.store.layout import FrameLayout
 
 FORMAT = 1
@@ -42,8 +43,6 @@ class RowStore(Store):
 
     _apart: NDArray[Any]
     _own: NDArray[Any]
-    _free: NDArray[np.int32]
-    _n_free: int
     #: The step after the newest one, or -1; the next_obs of the newest one, which should be its obs; whether it can be read.
     _expected: int
     _waiting: bytes
@@ -81,7 +80,7 @@ class RowStore(Store):
 
     def _end_lap(self) -> None:
         self._n_steps = self._most_steps
-        if 2 * self._n_free > len(self._apart):
+        if 2 * len(self._free) > len(self._apart):
             self._pack()
 
     def _jump_to(self, step: int, obs: NDArray[Any]) -> None:
@@ -213,27 +212,23 @@ class RowStore(Store):
     # ---- rows apart
 
     def _new_rows(self, n: int) -> NDArray[np.int64]:
-        missing = n - self._n_free
+        missing = n - len(self._free)
         if missing > 0:
             end = len(self._apart)
             size = max(end + missing, min(end + end // _GROWTH, self._first_row + self.n_cells))
             self._use_rows(self._apart, size)
-            self._free[self._n_free : self._n_free + size - end] = np.arange(size - 1, end - 1, -1)
-            self._n_free += size - end
-        self._n_free -= n
-        return self._free[self._n_free : self._n_free + n].astype(np.int64)
+            self._free.give_back(np.arange(size - 1, end - 1, -1))
+        return self._free.take(n)
 
     def _free_rows(self, own: NDArray[Any]) -> None:
-        freed = own[own >= self._first_row]
-        self._free[self._n_free : self._n_free + len(freed)] = freed
-        self._n_free += len(freed)
+        self._free.give_back(own[own >= self._first_row])
 
     def _pack(self) -> None:
         """Drop the rows that are free."""
         cells = np.flatnonzero(self._own >= self._first_row)
         kept = np.concatenate((self._apart[: self._first_row], self._apart[self._own[cells]]))
         self._own[cells] = np.arange(self._first_row, len(kept))
-        self._n_free = 0
+        self._free.clear()
         self._use_rows(kept, len(kept))
 
     def _use_rows(self, rows: NDArray[Any], size: int) -> None:
@@ -242,9 +237,6 @@ class RowStore(Store):
         self._apart[: len(rows)] = rows
         self._own = self._own.astype(np.min_scalar_type(size), copy=False)
         self._own_steps = self._own.reshape(-1, self.n_streams)
-        free = np.zeros(size, np.int32)
-        free[: self._n_free] = self._free[: self._n_free]
-        self._free = free
 
     def _bits(self, values: NDArray[Any]) -> NDArray[np.uint8]:
         """Bytes to compare: -0.0 is not 0.0, and NaN is NaN."""
@@ -261,7 +253,7 @@ class RowStore(Store):
         self._is_chained = self.n_columns == 2
         self._own = np.zeros(self.n_cells if self._is_chained else 0, np.uint8)
         self._first_row = _SHOWN + self.n_streams  # that is given out
-        self._free, self._n_free = np.zeros(0, np.int32), 0
+        self._free = FreeNumbers()
         self._use_rows(np.zeros((0, *shape), dtype), self._first_row)
         self._may_own = bytearray(len(self._own_steps))  # whether a step has anything but shared cells
         self._n_steps = 0
@@ -279,12 +271,7 @@ class RowStore(Store):
         return {**state, "checksum": _checksum(state)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if state.get("format") != FORMAT:
-            raise CorruptDataError(
-                f"A row store of format {state.get('format')!r} cannot be read; this version reads format {FORMAT}"
-            )
-        if state["checksum"] != _checksum(state):
-            raise CorruptDataError("A saved row store is damaged: its checksum does not match")
+        saved_state.check("row store", state, FORMAT, _checksum)
         RowStore.__init__(self, **state["given"])
         self._n_steps, arrays = state["n_steps"], state["arrays"]
         self._rows[: len(arrays["rows"])] = arrays["rows"]

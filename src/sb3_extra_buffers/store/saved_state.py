@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,18 +41,22 @@ def save(store: FrameStore) -> dict[str, Any]:
     return {**state, "checksum": _checksum(state)}
 
 
-def check(state: dict[str, Any]) -> None:
-    """Refuse a state of another format or one that is damaged."""
-    if state.get("format") != FORMAT:
+def check(kind: str, state: dict[str, Any], known_format: int, checksum: Callable[[dict[str, Any]], int]) -> None:
+    """Refuse the state of a store that has another format or is damaged.
+
+    :param kind: what it is a state of
+    """
+    if state.get("format") != known_format:
         raise CorruptDataError(
-            f"A frame store of format {state.get('format')!r} cannot be read; this version reads format {FORMAT}"
+            f"A {kind} of format {state.get('format')!r} cannot be read; this version reads format {known_format}"
         )
-    if state["checksum"] != _checksum(state):
-        raise CorruptDataError("A saved frame store is damaged: its checksum does not match")
+    if state["checksum"] != checksum(state):
+        raise CorruptDataError(f"A saved {kind} is damaged: its checksum does not match")
 
 
 def restore(store: FrameStore, state: dict[str, Any]) -> None:
-    """Fill an empty store from a state that was checked."""
+    """Fill an empty store from a state, or refuse it."""
+    check("frame store", state, FORMAT, _checksum)
     for name, value in state["given"].items():
         setattr(store, name, value)
     # Made anew: a backend may be missing here, which is said now, or a stand-in reads the same bytes.
