@@ -23,6 +23,7 @@ from sb3_extra_buffers.compressed import (
     CompressedRolloutBuffer,
 )
 from sb3_extra_buffers.errors import CorruptDataError, FallbackWarning
+from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
 from tests.oracle import IMAGE, add_to_replay, assert_same, assert_same_samples
 from tests.transitions import play
 
@@ -55,6 +56,16 @@ def test_read_only_observations_are_taken(frozen: tuple[bool, bool]) -> None:
         for buffer in (ours, theirs):
             buffer.add(step.obs, step.next_obs, step.action, step.reward, step.done, step.infos)
     assert_same_samples(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", [CompressedReplayBuffer, GpuReplayBuffer])
+def test_torchs_default_device_is_not_asked(kind: type[ReplayBuffer]) -> None:
+    args = (40, IMAGE, ACTIONS, "cpu", 2)
+    with th.device("meta"):
+        ours, theirs = kind(*args), ReplayBuffer(*args)
+        for step in play(IMAGE, ACTIONS, 2, 40):
+            add_to_replay([ours, theirs], step)
+        assert_same_samples(ours, theirs)
 
 
 class Shifted:

@@ -18,6 +18,7 @@ from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer
 from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError, RawBuffer, Room, SharedRawHeap
 from sb3_extra_buffers.store.device import line_bytes_of
 from sb3_extra_buffers.store.device_coded import DeviceRle
+from sb3_extra_buffers.store.device_kernels import list_once
 from sb3_extra_buffers.store.device_memory import DenseMemory, Expected, FrameMemory
 from sb3_extra_buffers.store.device_tiles import Level, TileMemory
 from sb3_extra_buffers.store.device_tree import Tree, plan_tree
@@ -102,7 +103,16 @@ def test_frames_that_are_overwritten_while_they_wait_are_never_stored(method: st
         assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations)
 
 
-# ---- decoding: a fixed number of calls, without a wait for the device
+# ---- decoding: each frame once, a fixed number of calls, without a wait for the device
+
+
+@given(st.lists(st.integers(0, 40) | st.integers(0, 2**31 - 1), max_size=80))
+def test_slots_are_listed_once_and_put_in_order_again(slots: list[int]) -> None:
+    given_slots = np.array(slots, np.int64)
+    distinct, order = np.empty_like(given_slots), np.empty_like(given_slots)
+    distinct = distinct[: list_once(given_slots, distinct, order)]
+    assert distinct.tolist() == list(dict.fromkeys(slots))
+    assert distinct[order].tolist() == slots
 
 
 class Calls(TorchDispatchMode):

@@ -89,7 +89,7 @@ def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False) 
     :param quick: everything in small, without the other games: a smoke test
     """
     size, noise_size, vector_size, large = (2000, 2000, 2000, 4000) if quick else (40_000, 20_000, 200_000, 1_000_000)
-    options = {"cache": str(cache), "laps": 1 if quick else 4, "samples": 16 if quick else 240}
+    options = {"cache": str(cache), "laps": 1 if quick else 4, "samples": 16 if quick else 960}
 
     def jobs(workload: str, transitions: int, *buffers: str) -> tuple[Job, ...]:
         return tuple(Job(buffer, workload, transitions, **options) for buffer in buffers)  # type: ignore[arg-type]

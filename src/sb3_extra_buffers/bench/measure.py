@@ -43,7 +43,7 @@ class Job:
     :param transitions: size of the buffer; it is filled once, then overwritten
     :param laps: later laps
     :param slow: whether a lap takes so long that one run and one short later lap must do
-    :param samples: batches of 32 to time; a quarter of it for 256
+    :param samples: batches of 32 to time, in all laps together; as many observations for 256
     :param cache: where recordings are
     """
 
@@ -52,7 +52,7 @@ class Job:
     transitions: int
     cache: str
     laps: int = 4
-    samples: int = 240
+    samples: int = 960
     slow: bool = False
 
 
@@ -70,7 +70,12 @@ def measure(job: Job) -> dict[str, Any]:
     growth = resident_bytes() - before - first.nbytes  # what the clock has noted is not the buffer's
     digest = subject.digest()
     lap, laps = (LAP // 10, 1) if job.slow else (LAP, job.laps)
-    later = [time_adds(subject, steps, min(n_steps, lap)) for _ in range(laps)]
+    later: list[NDArray[np.float64]] = []
+    sampled: dict[int, list[float]] = {size: [] for size in BATCHES}
+    for turn in range(laps):  # adds and samples by turns, so that a bad moment of the machine does not fall on one of them
+        later.append(time_adds(subject, steps, min(n_steps, lap)))
+        for size, times in sampled.items():
+            times += time_samples(subject, size, job.samples * 32 // size // laps, seed=turn)
     return {
         **asdict(job),
         "rss_bytes": growth,
@@ -80,7 +85,7 @@ def measure(job: Job) -> dict[str, Any]:
         "add_first_us": float(first.mean()),
         "add_first_median_us": float(np.median(first)),
         **summary_of(later),
-        **{f"sample_{size}_us": time_samples(subject, size, job.samples * 32 // size) for size in BATCHES},
+        **{f"sample_{size}_us": statistics.median(times) if times else None for size, times in sampled.items()},
         "digest": digest,
         "digest_later": subject.digest(),
     }
@@ -125,18 +130,16 @@ def summary_of(laps: list[NDArray[np.float64]]) -> dict[str, float | None]:
     }
 
 
-def time_samples(subject: Subject, size: int, count: int) -> float | None:
-    """Median microseconds of a `sample`."""
-    if not count:
-        return None
-    np.random.seed(0)
+def time_samples(subject: Subject, size: int, count: int, seed: int) -> list[float]:
+    """Microseconds of each `sample`."""
+    np.random.seed(seed)
     times = []
     for _ in range(count):
         start = time.perf_counter()
         batch = subject.sample(size)
-        times.append(time.perf_counter() - start)
+        times.append((time.perf_counter() - start) * 1e6)
         del batch  # in training, too, a batch is gone before the next one is made
-    return statistics.median(times) * 1e6
+    return times
 
 
 def main(text: str) -> None:

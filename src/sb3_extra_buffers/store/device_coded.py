@@ -18,7 +18,7 @@ import torch as th
 from sb3_extra_buffers.codecs.base import Codec
 from sb3_extra_buffers.store.device_heap import ALIGNMENT, Ints, RawBuffer, SharedRawHeap, aligned
 from sb3_extra_buffers.store.device_memory import Expected, FrameMemory, Room
-from sb3_extra_buffers.store.device_rows import Slots
+from sb3_extra_buffers.store.device_rows import Indices, Slots
 
 _BITS = 64
 
@@ -122,10 +122,8 @@ class HeapMemory(FrameMemory):
         payloads, lengths = self.codec.encode(frames)
         self.payloads.write(slots, payloads, lengths, strict=strict)
 
-    def gather(self, slots: Slots) -> th.Tensor:
-        # Observations share most of their frames with the next ones: decode each once.
-        unique, inverse = np.unique(slots, return_inverse=True)
-        return self.codec.decode(self.payloads, unique, self.frame_bytes).index_select(0, self.index(inverse))
+    def _decode(self, slots: Slots, order: Indices) -> th.Tensor:
+        return self.codec.decode(self.payloads, slots, self.frame_bytes).index_select(0, self.index(order))
 
     def free(self, slots: Slots) -> None:
         self.payloads.free(slots)

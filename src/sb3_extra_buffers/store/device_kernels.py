@@ -1,6 +1,7 @@
-"""The loop of the device store that runs at every step: which frames of an observation are new, and which slots fall free.
+"""The loops of the device store: which frames of an observation are new and which slots fall free, at every step; and which
+slots a batch needs.
 
-Written once for numba and for plain Python, as codecs/kernels.py explains. It runs on the host, where observations arrive
+Written once for numba and for plain Python, as codecs/kernels.py explains. They run on the host, where observations arrive
 and where the observation written last is kept for comparison: so nothing waits for the device.
 
     heads[column, cell]   the slot of the last frame of an observation, 0 where nothing was written
@@ -103,3 +104,24 @@ def erase(cells: NDArray[np.int64], heads: Ints, previous: Ints, references: Int
         n_freed = release(heads[cells[i]], previous, references, stack, freed, n_freed)
         heads[cells[i]] = 0
     return n_freed
+
+
+@jit
+def list_once(slots: NDArray[np.int64], distinct: NDArray[np.int64], order: NDArray[np.int64]) -> int:
+    """Each slot once into ``distinct``, as they first appear; ``distinct[order]`` are the slots. How many there are."""
+    n_places = 16
+    while n_places < 2 * slots.size:
+        n_places *= 2
+    table = np.full(n_places, -1, np.int32)  # by slot: where in `distinct` it is, or else at one of the next places
+    n = 0
+    for i in range(slots.size):
+        slot = slots[i]
+        place = slot & (n_places - 1)
+        while table[place] >= 0 and distinct[table[place]] != slot:
+            place = (place + 1) & (n_places - 1)
+        if table[place] < 0:
+            table[place] = n
+            distinct[n] = slot
+            n += 1
+        order[i] = table[place]
+    return n

@@ -18,7 +18,7 @@ import torch as th
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import HeapFullError
-from sb3_extra_buffers.store.device_rows import SlotRows, Slots
+from sb3_extra_buffers.store.device_rows import Indices, SlotRows, Slots
 
 OnFull = Literal["grow", "evict", "raise"]
 
@@ -119,9 +119,21 @@ class FrameMemory(ABC):
         :param strict: rather raise HeapFullError, with nothing changed, than go beyond a hard limit
         """
 
-    @abstractmethod
     def gather(self, slots: Slots) -> th.Tensor:
         """The frames in these slots, as a new uint8 tensor ``(n, frame_bytes)``."""
+        # Here and not at the top: numba takes a while to import.
+        from sb3_extra_buffers.store.device_kernels import list_once
+
+        # Observations share most of their frames with the next ones.
+        distinct, order = np.empty_like(slots), np.empty_like(slots)
+        return self._decode(distinct[: list_once(slots, distinct, order)], order)
+
+    @abstractmethod
+    def _decode(self, slots: Slots, order: Indices) -> th.Tensor:
+        """The frames in ``slots[order]``.
+
+        :param slots: each once, so that what is dear is done once
+        """
 
     @abstractmethod
     def free(self, slots: Slots) -> None:
@@ -184,8 +196,8 @@ class DenseMemory(FrameMemory):
         rows[: self._frames.n_touched] = self._frames.rows[: self._frames.n_touched]
         self._frames.rows = rows
 
-    def gather(self, slots: Slots) -> th.Tensor:
-        return self._frames.rows.index_select(0, self.index(self._frames.of(slots)))
+    def _decode(self, slots: Slots, order: Indices) -> th.Tensor:
+        return self._frames.rows.index_select(0, self.index(self._frames.of(slots).take(order)))
 
     def free(self, slots: Slots) -> None:
         self._frames.give_back(slots)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sb3_extra_buffers.store.free_numbers import FreeNumbers
 
 Slots = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 def grown(tensor: th.Tensor, n_rows: int) -> th.Tensor:

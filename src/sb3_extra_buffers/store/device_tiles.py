@@ -16,7 +16,7 @@ import torch as th
 
 from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.store.device_memory import GROWTH, Expected, FrameMemory, Room
-from sb3_extra_buffers.store.device_rows import SlotRows, Slots, grown
+from sb3_extra_buffers.store.device_rows import Indices, SlotRows, Slots, grown
 from sb3_extra_buffers.store.device_tree import plan_tree
 
 #: Places in a line of the table.
@@ -232,15 +232,14 @@ class TileMemory(FrameMemory):
 
     # ---- decoding
 
-    def gather(self, slots: Slots) -> th.Tensor:
-        # Observations share most of their frames with the next ones: look up the pieces of each once.
-        unique, inverse = np.unique(slots, return_inverse=True)
-        words = self._top.rows.index_select(0, self.index(self._top.of(unique))).view(-1)
+    def _decode(self, slots: Slots, order: Indices) -> th.Tensor:
+        words = self._top.rows.index_select(0, self.index(self._top.of(slots))).view(-1)
         for level in reversed(self.levels[1:]):
             words = level.select(words)
-        names = self.tree.by_line(words).view(len(unique), self.tree.n_pieces).index_select(0, self.index(inverse))
+        # Names of pieces are put in order, and not frames: that is one copy less.
+        names = self.tree.by_line(words).view(len(slots), self.tree.n_pieces).index_select(0, self.index(order))
         words = self.levels[0].select(names.view(-1))
-        frames = words.view(len(slots), self.tree.n_words).view(th.uint8)
+        frames = words.view(len(order), self.tree.n_words).view(th.uint8)
         return frames if frames.shape[1] == self.frame_bytes else frames[:, : self.frame_bytes].contiguous()
 
     # ---- encoding
