@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import ObservationError
@@ -64,9 +65,9 @@ class StoredLeaf:
 
     def checked(self, observations: tuple[Any, ...]) -> tuple[NDArray[Any], ...]:
         """Observations of all envs as they are stored: of the right shape and dtype, or refused."""
-        array, shape, dtype = np.ndarray, self._step_shape, self._dtype
-        for value in observations:
-            if type(value) is not array or value.shape != shape or value.dtype != dtype:
+        shape, dtype = self._step_shape, self._dtype
+        for value in observations:  # what is refused here is looked at again: an equal dtype may be another object
+            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
                 return tuple(map(self._fitting, observations))
         return observations
 
