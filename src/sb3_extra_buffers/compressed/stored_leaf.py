@@ -66,8 +66,8 @@ class StoredLeaf:
     def checked(self, observations: tuple[Any, ...]) -> tuple[NDArray[Any], ...]:
         """Observations of all envs as they are stored: of the right shape and dtype, or refused."""
         shape, dtype = self._step_shape, self._dtype
-        for value in observations:  # what is refused here is looked at again: an equal dtype may be another object
-            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
+        for value in observations:
+            if type(value) is not ndarray or value.dtype != dtype or value.shape != shape:
                 return tuple(map(self._fitting, observations))
         return observations
 
