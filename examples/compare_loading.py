@@ -10,7 +10,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 
 def milliseconds(buffer: ReplayBuffer, batch_size: int, repeats: int) -> float:
-    """Median time to sample one batch; the first, which may compile, does not count."""
+    """Median time to sample one batch; the first, which may have to load a codec, does not count."""
     spent = []
     for _ in range(repeats + 1):
         start = time.perf_counter()

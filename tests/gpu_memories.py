@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb3_extra_buffers.gpu_buffers import COMPRESSION_METHOD_MAP
 from sb3_extra_buffers.gpu_buffers.methods import memory_maker
-from sb3_extra_buffers.gpu_buffers.raw_buffer import Room, SharedRawHeap
-from sb3_extra_buffers.store.device_memory import Expected, FrameMemory
+from sb3_extra_buffers.gpu_buffers.raw_buffer import SharedRawHeap
+from sb3_extra_buffers.store.device.budget import ByteBudget
+from sb3_extra_buffers.store.device.memory import Expected, FrameMemory
 
 METHODS = list(COMPRESSION_METHOD_MAP)
 ACTIONS = spaces.Discrete(4)
@@ -20,8 +22,13 @@ CPU = th.device("cpu")
 
 
 def make_memory(method: str, frame_bytes: int, n_frames: int = 100, limit: int | None = None) -> FrameMemory:
-    room = Room(10_000 if limit is None else limit, is_hard=limit is not None)
-    return memory_maker(method, {}, SharedRawHeap(room.limit, CPU, room))(Expected(frame_bytes, n_frames, 2), CPU, room)
+    """The memory of a method, with nothing that waits before it."""
+    budget = ByteBudget(10_000 if limit is None else limit, is_hard=limit is not None)
+    make = memory_maker(method, {}, SharedRawHeap(budget.limit, CPU, budget))
+    make = getattr(make, "keywords", {}).get("make_memory", make)
+    memory = make(Expected(frame_bytes, n_frames, 2), CPU, budget)
+    budget.join(memory)
+    return memory
 
 
 def pictures(n: int, frame_bytes: int, seed: int = 0) -> th.Tensor:
@@ -37,4 +44,28 @@ def pictures(n: int, frame_bytes: int, seed: int = 0) -> th.Tensor:
 
 
 def store_of(buffer: Any, key: str = "observation") -> Any:
-    return buffer._leaves[key].store.device_store
+    return buffer._leaves[key].store
+
+
+def encoder_of(buffer: Any, key: str = "observation") -> Any:
+    """The memory behind the frames that wait."""
+    memory = store_of(buffer, key).memory
+    return getattr(memory, "inner", memory)
+
+
+class TorchFault(TorchDispatchMode):
+    """Within it, the torch call with this number, counted from 0, raises as if there were no memory left."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._left = number
+
+    @property
+    def has_fired(self) -> bool:
+        return self._left < 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._left -= 1
+        if self._left == -1:
+            raise th.OutOfMemoryError("No memory left, says a test")
+        return func(*args, **(kwargs or {}))

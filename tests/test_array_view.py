@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.errors import ObservationError
-from sb3_extra_buffers.store import ArrayView, FrameLayout, FrameStore
+from sb3_extra_buffers.store import ArrayView, LeafStore, StorePlan
 from sb3_extra_buffers.store.array_view import Reader
 from tests.indices import LEADING, OBS, indices
 
@@ -20,12 +20,13 @@ SHAPE = (*LEADING, *OBS)
 PROFILE = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def store_for(dtype: str = "int16", n_columns: int = 2) -> FrameStore:
-    return FrameStore(FrameLayout(OBS, np.dtype(dtype)), 12, make_codec("none"), n_streams=LEADING[1], n_columns=n_columns)
+def leaf_for(dtype: str = "int16", n_columns: int = 2) -> LeafStore:
+    plan = StorePlan(OBS, np.dtype(dtype), 12, LEADING[1], n_columns, codec=make_codec("none"), frame_stack=1)
+    return LeafStore(plan)
 
 
 def view_and_array(dtype: str = "int16") -> tuple[ArrayView, np.ndarray]:
-    view = ArrayView(store_for(dtype), 1, LEADING, OBS, dtype)
+    view = ArrayView(leaf_for(dtype), 1, LEADING, OBS, dtype)
     plain = np.random.default_rng(0).integers(0, 50, SHAPE).astype(dtype)
     for i in range(LEADING[0]):
         view[i] = plain[i]  # as SB3's add
@@ -101,7 +102,7 @@ def test_empty_index() -> None:
 
 
 def test_columns_read_together_are_what_they_are_alone() -> None:
-    store = store_for()
+    store = leaf_for()
     fresh: list[np.ndarray] = []
     reader = Reader(store, 2, fresh)
     views = [ArrayView(store, column, LEADING, OBS, "int16", reader=reader) for column in (0, 1)]

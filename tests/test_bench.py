@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,28 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sb3_extra_buffers.bench import frames as frames_module
+from sb3_extra_buffers.bench import recording as recording_module
 from sb3_extra_buffers.bench.bars import Group, Verdict, check_groups, recordings_of, verdicts_of
 from sb3_extra_buffers.bench.buffers import PEERS
-from sb3_extra_buffers.bench.frames import (
-    N_ENVS,
-    STACK,
-    Frames,
-    ensure_recording,
-    find_recording,
-    load_workload,
-    noise,
-    record,
-)
+from sb3_extra_buffers.bench.frames import N_ENVS, STACK, Frames, find_recording, load_workload, noise
 from sb3_extra_buffers.bench.jobs import compare_batches, median_of, run, turns_of
 from sb3_extra_buffers.bench.measure import Job
 from sb3_extra_buffers.bench.peers import peer_of, same_versions
 from sb3_extra_buffers.bench.plots import draw_all
-from sb3_extra_buffers.bench.report import COLUMNS, bar_rows, reference_of, rows_of
+from sb3_extra_buffers.bench.recording import ensure_recording, record
+from sb3_extra_buffers.bench.report import COLUMNS, bar_rows, reference_of, render, rows_of
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.bench import FULL_TABLE
 
 STEPS = 150
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 
 
 def ignore(done: int, note: str) -> None:
@@ -66,7 +58,7 @@ def test_recording_gives_back_what_the_env_gave(cache: Path) -> None:
     actions = rng.integers(env.action_space.n, size=N_ENVS)  # type: ignore[attr-defined]
     for obs, after, ends in recorded.stacks():
         assert np.array_equal(obs, seen)
-        changed = rng.random(N_ENVS) < 1 / frames_module.HOLD
+        changed = rng.random(N_ENVS) < 1 / recording_module.HOLD
         actions[changed] = rng.integers(env.action_space.n, size=changed.sum())  # type: ignore[attr-defined]
         seen, _, dones, infos = env.step(actions)
         seen = seen.copy()
@@ -81,13 +73,13 @@ def test_recording_gives_back_what_the_env_gave(cache: Path) -> None:
 
 def test_recording_that_cannot_be_rebuilt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     checksums: Iterator[int] = iter(range(10_000))
-    monkeypatch.setattr(frames_module, "_checksum", lambda array: next(checksums))
+    monkeypatch.setattr(recording_module, "_checksum", lambda array: next(checksums))
     with pytest.raises(ValueError, match="cannot be rebuilt"):
         record("Breakout", 3, ignore)
 
 
 def test_longer_recording_serves_for_a_shorter_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames_module, "record", pytest.fail)
+    monkeypatch.setattr(recording_module, "record", pytest.fail)
     ensure_recording(cache, "Breakout", STEPS // 2, ignore)
     workload = load_workload("Breakout", STEPS // 2, cache)
     assert isinstance(workload, Frames)
@@ -121,7 +113,7 @@ def test_width_of_vectors_is_in_their_name(tmp_path: Path) -> None:
     assert widths == {"vectors": (17,), "vectors-4": (4,)}
 
 
-@pytest.mark.parametrize("name", ["Breakout", "noise", "vectors", "vectors-64"])
+@pytest.mark.parametrize("name", ["Breakout", "noise", "tiny", "vectors", "vectors-64"])
 def test_steps_follow_on_each_other_and_are_nobody_elses(cache: Path, name: str) -> None:
     workload = load_workload(name, 50, cache)
     steps = list(islice(workload.steps(), 120))  # more than there are: it begins anew
@@ -172,6 +164,14 @@ def test_rss_is_what_plain_arrays_take(measured: dict[str, dict[str, Any]]) -> N
     assert measured["zstd3@32"]["rss_bytes"] < raw / 4
 
 
+def test_whole_process_is_measured_for_every_buffer(measured: dict[str, dict[str, Any]]) -> None:
+    for result in measured.values():
+        assert result["process_bytes"] > result["rss_bytes"] - (1 << 20)
+        assert result["start_seconds"] > 0
+    column = COLUMNS.index("whole process")
+    assert all(row[column].endswith(" MB") for row in rows_of(list(measured.values())))
+
+
 def test_job_that_fails_says_why(cache: Path) -> None:
     with pytest.raises(RuntimeError, match="No codec named 'zsdt'"):
         run(Job("zsdt", "Breakout", STEPS * N_ENVS, str(cache)))
@@ -185,24 +185,6 @@ def test_peer_that_fails_is_a_row_that_says_why(cache: Path, tmp_path: Path, mon
     result = run(Job("cpprb", "Breakout", STEPS * N_ENVS, str(cache)))
     assert "no such wheel" in rows_of([result])[0][-1]
     assert len(rows_of([result])[0]) == len(COLUMNS)
-
-
-def test_peers_run_the_same_measure_without_this_library(cache: Path) -> None:
-    """With a finder that hides this library, as in the environment of a peer."""
-    script = Path(frames_module.__file__).with_name("in_peer.py")
-    hide = (
-        "import runpy, sys\n"
-        "class Hide:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name.split('.')[0] == 'sb3_extra_buffers': raise ImportError('hidden: ' + name)\n"
-        "sys.meta_path.insert(0, Hide())\n"
-        "runpy.run_path(sys.argv.pop(1), run_name='__main__')\n"
-    )
-    job = Job("sb3-default", "Breakout", STEPS * N_ENVS, str(cache), laps=1, samples=16)
-    command = [sys.executable, "-c", hide, str(script), json.dumps(asdict(job))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rss_bytes"] > 0
 
 
 def test_names_of_peers_are_told_from_codecs() -> None:
@@ -223,9 +205,9 @@ def test_jobs_take_turns_and_slow_ones_run_once() -> None:
 
 
 def test_result_is_the_median_of_its_repeats(measured: dict[str, dict[str, Any]]) -> None:
-    repeats = [{**measured["sb3-default"], "add_us": float(us), "rss_bytes": us} for us in (9, 1, 2)]
+    repeats = [{**measured["sb3-default"], "add_us": float(us), "rss_bytes": us, "process_bytes": 2 * us} for us in (9, 1, 2)]
     result = median_of(repeats)
-    assert (result["add_us"], result["rss_bytes"], result["repeats"]) == (2, 2, 3)
+    assert (result["add_us"], result["rss_bytes"], result["process_bytes"], result["repeats"]) == (2, 2, 4, 3)
 
 
 # ---- bars
@@ -243,19 +225,36 @@ def test_bars_are_compared_in_their_direction() -> None:
 def test_every_bar_is_checked(tmp_path: Path) -> None:
     groups = check_groups(tmp_path)
     figures = dict.fromkeys(
-        ("rss_bytes", "observation_bytes", "add_first_us", "add_us", "add_median_us", "add_max_us", "sample_32_us",
-         "sample_256_us", "steps_per_second"), 1.0
+        ("rss_bytes", "process_bytes", "observation_bytes", "add_first_us", "add_us", "add_median_us", "add_max_us",
+         "sample_32_us", "sample_256_us", "steps_per_second", "library_bytes", "first_batch_seconds"), 1.0
     )  # fmt: skip
-    labels = [v.label for g in groups for v in verdicts_of(g, [{**asdict(job), **figures} for job in g.jobs]) if v.bar]
-    expected = [
-        "MsPacman: memory (RSS)", "MsPacman: memory (RSS), zstd9@64", "MsPacman: add, first lap", "MsPacman: add, later laps",
-        "MsPacman: sample(32)", "MsPacman: sample(256)", "MsPacman: slowest add / median add", "noise: memory (RSS)",
-        "noise: sample(256)", "1,000,000 transitions: memory (RSS)", "1,000,000 transitions: add, later laps, against 40,000",
-        "1,000,000 transitions: sample(256), against 40,000", "vectors: memory of observations", "vectors: add, later laps",
-        "vectors: sample(256)", "DQN: steps per second", "PPO: steps per second",
-        *(f"{game}: memory (RSS)" for game in ("Pong", "Seaquest", "Breakout", "Qbert", "SpaceInvaders", "BeamRider")),
-    ]  # fmt: skip
-    assert set(expected) <= set(labels)
+    verdicts = [v for g in groups for v in verdicts_of(g, [{**asdict(job), **figures} for job in g.jobs])]
+    bars = {v.label: (v.bar, v.stretch) for v in verdicts if v.bar is not None and "gpu" not in v.label}
+    games = ("Pong", "Seaquest", "Breakout", "Qbert", "SpaceInvaders", "BeamRider")
+    assert bars == {
+        "library: memory that it adds to a process": (8, 3),
+        "library: from its import to the first batch, beyond SB3's": (0.2, 0.05),
+        "MsPacman: memory (RSS)": (pytest.approx(0.92), 0.8), "MsPacman: memory (RSS), zstd9@64": (0.8, 0.5),
+        "MsPacman: add, first lap": (0.09, 0.07), "MsPacman: add, later laps": (0.8, 0.6),
+        "MsPacman: sample(32)": (0.6, 0.5), "MsPacman: sample(256)": (0.35, 0.25),
+        "MsPacman: slowest add / median add": (10, None),
+        **{f"{game}: memory (RSS)": (1.6, None) for game in games},
+        **{f"{game}: add, first lap": (0.25, 0.1) for game in games},
+        **{f"{game}: add, later laps": (0.8, 0.6) for game in games},
+        **{f"{game}: sample(32)": (1.0, 0.8) for game in games},
+        **{f"{game}: sample(256)": (0.35, 0.25) for game in games},
+        "noise: memory (RSS)": (0.27, None),
+        **{f"noise: {what}": (2.0, None) for what in ("add, first lap", "add, later laps", "sample(32)", "sample(256)")},
+        "1,000,000 transitions: memory (RSS)": (230, 200),
+        "1,000,000 transitions: add, later laps, against 40,000": (1.3, 1.1),
+        "1,000,000 transitions: sample(256), against 40,000": (1.3, 1.1),
+        "vectors: memory of observations": (0.6, 0.5), "vectors: add, later laps": (1.2, 1.0),
+        "vectors: sample(256)": (0.9, 0.8),
+        "DQN: steps per second": (1.0, 1.05), "PPO: steps per second": (1.0, 1.05),
+    }  # fmt: skip
+    told = {v.label for v in verdicts if v.bar is None}
+    assert {"MsPacman: memory of the whole process", "1,000,000 transitions: memory of the whole process"} <= told
+    assert recordings_of(groups).keys() == {"MsPacman", *games}
     assert recordings_of(groups)["MsPacman"] == 250_000
 
 
@@ -271,7 +270,7 @@ def test_check_fails_where_a_bar_is_missed(
     monkeypatch.setattr("sys.argv", ["sb3-extra-buffers", "bench", "--check", "--out", str(tmp_path)])
     assert main(["bench", "--check", "--out", str(tmp_path)]) == 1
     assert "Missed: vectors: memory of observations" in capsys.readouterr().err
-    results[1]["observation_bytes"] = 50
+    results[1].update(observation_bytes=50, sample_256_us=0.9)
     assert main(["bench", "--check", "--out", str(tmp_path)]) == 0
     results[1]["identical"] = False
     assert main(["bench", "--check", "--out", str(tmp_path)]) == 1
@@ -296,7 +295,10 @@ def test_quick_run_gives_sb3s_batches_and_weights_and_judges_nothing(
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for words in ("MsPacman: add, first lap", "noise: memory (RSS)", "vectors: sample(256)", "DQN: steps per second"):
+    for words in (
+        "MsPacman: add, first lap", "noise: memory (RSS)", "vectors: sample(256)", "DQN: steps per second",
+        "library: memory that it adds to a process", "MsPacman: memory of the whole process",
+    ):  # fmt: skip
         assert words in done.stdout
     assert "PASS" not in done.stdout
     assert "MISS" not in done.stdout
@@ -314,6 +316,19 @@ def test_quick_run_gives_sb3s_batches_and_weights_and_judges_nothing(
         assert len({line.count("|") for line in table.splitlines()}) == 1
     assert "| SB3, optimize_memory_usage |" in text
     assert "`python -m sb3_extra_buffers bench --quick`" in text
+    assert "What the library itself adds to a process" in text
+
+    for results in saved["workloads"].values():  # as a version wrote it that did not measure the whole process
+        for result in results:
+            for name in ("process_bytes", "start_seconds", "library_bytes", "first_batch_seconds", "fresh"):
+                result.pop(name, None)
+    row = next(line for line in render(saved).splitlines() if line.startswith("| SB3, optimize_memory_usage |"))
+    assert row.split(" | ")[COLUMNS.index("whole process")] == "-"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
+def test_committed_results_can_be_rendered(path: Path) -> None:
+    assert "| buffer | memory | of SB3's | whole process |" in render(json.loads(path.read_text()))
 
 
 def test_labels_of_the_plot_cover_neither_dots_nor_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -115,7 +115,11 @@ def test_info_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     printed = capsys.readouterr().out
     assert 'pip install "sb3-extra-buffers[zstd]"' in printed
     assert "missing, gzip stands in" in printed
-    assert "installed, slow without numba" in printed
+    assert "missing, rle stands in" in printed
+    assert 'pip install "sb3-extra-buffers[numba]"' in printed
+    lines = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line}
+    assert lines["delta"] == ["installed"]
+    assert lines["lz4-block"][1:] == ["installed"]
 
 
 def test_in_a_real_terminal_info_is_drawn() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sb3_extra_buffers.codecs import available_codecs, kernels, make_codec, patches
-from tests.contracts import check_damage, check_prefix, check_round_trip
+from sb3_extra_buffers import native
+from sb3_extra_buffers.codecs import available_codecs, make_codec
+from sb3_extra_buffers.codecs.base import CODED, with_header
+from sb3_extra_buffers.errors import CorruptDataError
+from tests.contracts import GUARD, check_damage, check_prefix, check_round_trip
 
 PROFILE = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 DTYPES = ["uint8", "bool", "int64", "float16", "float32", "float64"]
@@ -66,39 +67,63 @@ def test_rle_and_rle_jit_write_the_same_bytes(block: tuple[np.ndarray, str], run
     assert out.tobytes() == block[0].tobytes()
 
 
-def memory_of(array: np.ndarray) -> Any:
-    """What kernels take for an array."""
-    return array.ctypes.data if kernels.COMPILED else array
-
-
-def write_patches(before: np.ndarray, after: np.ndarray, out: np.ndarray, limit: int) -> int:
-    """Patches into ``out`` from 3 on."""
-    return patches.write_patches(memory_of(before), memory_of(after), before.size, memory_of(out), 3, limit)
-
-
 @settings(PROFILE, max_examples=400)
 @given(
-    n=st.integers(1, 200), at=st.integers(0, 5), changed=st.floats(0, 1), values=st.integers(1, 255),
-    limit=st.integers(0, 300), seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 200), changed=st.floats(0, 1), values=st.integers(1, 255), room=st.integers(0, 700),
+    seed=st.integers(0, 2**32 - 1),
 )  # fmt: skip
-def test_patches_stay_within_their_limit(n: int, at: int, changed: float, values: int, limit: int, seed: int) -> None:
+def test_patches_stay_within_their_room(n: int, changed: float, values: int, room: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    before = rng.integers(0, values + 1, n + at, np.uint8)
-    after = np.where(rng.random(n + at) < changed, rng.integers(0, values + 1, n + at, np.uint8), before)
-    out = np.full(400, 77, np.uint8)
-    end = write_patches(before[at:], after[at:], out, limit)
-    assert end <= limit
-    assert (out[:3] == 77).all()
-    assert (out[max(limit, 3) :] == 77).all()
-    if end >= 0:
-        frame = before[at:].copy()
-        assert patches.apply_patches(memory_of(out), end, 3, memory_of(frame), n, memory_of(np.zeros(n, np.uint8))) == end
-        assert frame.tobytes() == after[at:].tobytes()
+    frames = rng.integers(0, values + 1, (3, n), np.uint8)
+    frames[1:] = np.where(rng.random((2, n)) < changed, frames[1:], frames[0])
+    base = frames[0] if seed % 2 else None
+    data = native.delta_encode(frames, base, room)
+    if data is None:
+        return
+    assert data.dtype == np.uint8
+    assert data.size <= room
+    out = np.full_like(frames, 77)
+    assert native.delta_decode(data, base, out)
+    assert out.tobytes() == frames.tobytes()
 
 
-def test_a_patch_far_into_a_large_frame_stays_within_its_limit() -> None:
-    after = np.zeros((1 << 21) + 20, np.uint8)
-    after[-9] = 1  # one byte, behind a skip that takes four
-    out = np.full(100, 77, np.uint8)
-    assert write_patches(np.zeros_like(after), after, out, 15) == 10
-    assert (out[15:] == 77).all()
+def test_a_patch_far_into_a_large_frame_stays_within_its_room() -> None:
+    frames = np.zeros((1, (1 << 21) + 20), np.uint8)
+    frames[0, -9] = 1  # one byte, behind a skip that takes four
+    data = native.delta_encode(frames, None, 20)
+    assert data is not None
+    assert data.tobytes().hex() == "028b80800101" + "00"
+    assert native.delta_encode(frames, None, 6) is None
+
+
+@settings(PROFILE, max_examples=300)
+@given(data=st.binary(max_size=80), n=st.integers(1, 5), size=st.integers(1, 40))
+def test_any_bytes_are_decoded_or_refused_as_patches(data: bytes, n: int, size: int) -> None:
+    memory = np.full(n * size + 2 * GUARD, 0xC3, np.uint8)
+    native.delta_decode(data, None, memory[GUARD:-GUARD].reshape(n, size))
+    assert (memory[:GUARD] == 0xC3).all()
+    assert (memory[-GUARD:] == 0xC3).all()
+
+
+@pytest.mark.parametrize("name", ["rle", "rle-jit"])
+@settings(PROFILE, max_examples=150)
+@given(
+    lengths=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=8),
+    runs_type=st.sampled_from(["uint8", "uint16", "uint32", "uint64"]), n=st.integers(1, 90),
+)  # fmt: skip
+def test_runs_of_any_length_stay_inside(name: str, lengths: list[int], runs_type: str, n: int) -> None:
+    """Runs that are too long are cut, runs that are too short are refused; nothing outside is touched."""
+    shortened = [length % (int(np.iinfo(runs_type).max) + 1) for length in lengths]
+    values = np.arange(1, len(lengths) + 1, dtype=np.uint8)
+    payload = len(lengths).to_bytes(4, "little") + values.tobytes() + np.array(shortened, runs_type).tobytes()
+    memory = np.full(n + 2 * GUARD, 0xC3, np.uint8)
+    codec = make_codec(name, {"runs_type": runs_type})
+    expected = [value for value, length in zip(values.tolist(), shortened, strict=True) for _ in range(min(length, n))][:n]
+    try:
+        codec.decode(with_header(CODED, payload), memory[GUARD:-GUARD].reshape(1, n))
+    except CorruptDataError:
+        assert len(expected) < n
+    else:
+        assert memory[GUARD:-GUARD].tolist() == expected
+    assert (memory[:GUARD] == 0xC3).all()
+    assert (memory[-GUARD:] == 0xC3).all()

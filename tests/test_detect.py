@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sb3_extra_buffers.store import DetectingStore
-from sb3_extra_buffers.store.detect import MOST_MISSES, MOST_WAITING, StorePlan
+from sb3_extra_buffers.store import LeafStore, StorePlan
+from sb3_extra_buffers.store.detect import MOST_MISSES, MOST_WAITING
 
 N_CELLS = 64
 
 
-def store_for(shape: tuple[int, ...], n_streams: int = 1) -> DetectingStore:
-    return DetectingStore(StorePlan(shape, np.dtype(np.uint8), N_CELLS, n_streams, 1))
+def store_for(shape: tuple[int, ...], n_streams: int = 1) -> LeafStore:
+    return LeafStore(StorePlan(shape, np.dtype(np.uint8), N_CELLS, n_streams, 1))
 
 
-def write(store: DetectingStore, cell: int, observation: np.ndarray) -> None:
+def write(store: LeafStore, cell: int, observation: np.ndarray) -> None:
     store.write(0, np.array([cell]), observation[None])
 
 
@@ -53,7 +53,7 @@ def test_a_picture_that_stands_still_does_not_wait_for_ever() -> None:
     for i in range(MOST_WAITING - 1):
         write(store, i % N_CELLS, still)
     assert store.layout is None
-    assert store.memory_usage().stored_bytes == still.nbytes  # it waits once
+    assert store.store.memory_usage().stored_bytes == still.nbytes  # it waits once
     write(store, 0, still)
     assert store.layout is not None
     assert store.layout.stack == 4

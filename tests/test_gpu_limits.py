@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from sb3_extra_buffers.errors import ObservationError
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
 from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError, RawBuffer, Room, SharedRawHeap
-from tests.gpu_memories import ACTIONS, METHODS, SPACE, store_of
+from tests.gpu_memories import ACTIONS, METHODS, SPACE, encoder_of, store_of
 from tests.oracle import add_to_replay
 from tests.transitions import Step, play
 
@@ -24,8 +24,8 @@ def too_small(method: str) -> int:
     buffer = GpuReplayBuffer(2 * STEPS, SPACE, ACTIONS, "cpu", 2, compression_method=method, frame_stack=4)
     for step in play(SPACE, ACTIONS, 2, STEPS):
         add_to_replay([buffer], step)
-    store_of(buffer).flush()
-    memory = store_of(buffer).memory
+    store_of(buffer).memory.flush()
+    memory = encoder_of(buffer)
     return int(0.8 * (memory.heap.data_end if hasattr(memory, "heap") else memory.nbytes))
 
 
@@ -55,7 +55,7 @@ def test_ten_laps_with_a_heap_that_is_too_small(method: str, on_full: Any) -> No
     else:
         assert min(sizes[STEPS:]) < STEPS
         assert min(sizes[STEPS:]) > STEPS // 4
-        assert store_of(ours).room.taken <= 1.05 * store_of(ours).room.limit + 1000
+        assert store_of(ours).budget.taken <= 1.05 * store_of(ours).budget.limit + 1000
     ours.reset()
     assert ours.size() == 0
 
@@ -125,8 +125,8 @@ def test_frames_that_return_are_evicted_for_what_they_take(on_full: str) -> None
     buffer = GpuReplayBuffer(1000, space, ACTIONS, "cpu", heap_bytes=20_000, on_full=on_full, frame_stack=1)
     for t in range(3000):
         add_to_replay([buffer], flat(t, few))
-        room = store_of(buffer).room
-        assert on_full == "grow" or room.taken <= room.limit
+        budget = store_of(buffer).budget
+        assert on_full == "grow" or budget.taken <= budget.limit
     assert buffer.size() > 500
     newest = (buffer.pos - 1) % 1000
     assert np.array_equal(buffer.observations[newest].numpy()[0], few[2999 % 3])
@@ -141,7 +141,7 @@ def test_noise_fits_where_it_fits_dense(method: str, on_full: str) -> None:
     buffer = GpuReplayBuffer(100, spaces.Box(0, 255, (1000,), np.uint8), ACTIONS, "cpu", heap_bytes=150_000, **options)
     for t in range(300):
         add_to_replay([buffer], flat(t, noise))
-        assert store_of(buffer).room.taken <= 150_000
+        assert store_of(buffer).budget.taken <= 150_000
     assert buffer.size() == 100
     assert np.array_equal(np.asarray(buffer.observations)[:, 0], noise[200:300])
 

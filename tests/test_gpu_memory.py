@@ -15,12 +15,13 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
-from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError, RawBuffer, Room, SharedRawHeap
-from sb3_extra_buffers.store.device_coded import DeviceRle
-from sb3_extra_buffers.store.device_kernels import list_once
-from sb3_extra_buffers.store.device_memory import DenseMemory, Expected, FrameMemory
-from sb3_extra_buffers.store.device_tiles import TileMemory
-from tests.gpu_memories import ACTIONS, METHODS, SPACE, make_memory, pictures, store_of
+from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError, RawBuffer, SharedRawHeap
+from sb3_extra_buffers.native.store import OUTSIDE, NativeStore
+from sb3_extra_buffers.store.device.budget import ByteBudget
+from sb3_extra_buffers.store.device.coded import DeviceRle
+from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, FrameMemory
+from sb3_extra_buffers.store.device.tiles import TileMemory
+from tests.gpu_memories import ACTIONS, METHODS, SPACE, encoder_of, make_memory, pictures, store_of
 from tests.oracle import add_to_replay
 from tests.transitions import Step, play
 
@@ -31,29 +32,37 @@ from tests.transitions import Step, play
 @pytest.mark.parametrize("method", METHODS)
 def test_frames_come_back_as_they_were(method: str, frame_bytes: int) -> None:
     memory = make_memory(method, frame_bytes)
-    kept: dict[int, th.Tensor] = {0: th.zeros(frame_bytes, dtype=th.uint8)}
+    zeros = th.zeros(frame_bytes, dtype=th.uint8)
+    kept: dict[int, th.Tensor] = {-1: zeros, 77: zeros}  # no frame, and a token that nothing is put for
     rng = np.random.default_rng(1)
     for round_ in range(12):
-        slots = rng.permutation(np.arange(1, 60))[:20]
+        tokens = rng.permutation(np.arange(60))[:20]
         if round_ % 3 == 2:
             frames = th.from_numpy(rng.integers(0, 256, (20, frame_bytes), dtype=np.uint8))
         else:
             frames = pictures(20, frame_bytes, round_)
-        memory.free(slots[slots < 30])
-        memory.put(slots, frames)
-        kept.update(zip(slots.tolist(), frames, strict=True))
+        memory.free(tokens[tokens < 30])
+        memory.put(tokens, frames)
+        kept.update(zip(tokens.tolist(), frames, strict=True))
         if round_ % 4 == 3:
-            gone = rng.permutation(np.arange(1, 60))[:15]
+            gone = rng.permutation(np.arange(60))[:15]
             memory.free(gone)
-            for slot in gone.tolist():
-                kept.pop(slot, None)
+            for token in gone.tolist():
+                kept[token] = zeros
             memory.compact()
-        slots = rng.permutation(np.array(list(kept)))
-        assert th.equal(memory.gather(slots), th.stack([kept[slot] for slot in slots.tolist()]))
+        tokens = rng.permutation(np.array(list(kept)))
+        order = rng.integers(0, len(tokens), 50)
+        assert th.equal(memory.gather(tokens), th.stack([kept[token] for token in tokens.tolist()]))
+        assert th.equal(memory.gather(tokens, order), th.stack([kept[token] for token in tokens[order].tolist()]))
+        memory.check()
+        assert memory.tokens().tolist() == sorted(
+            token for token, frame in kept.items() if frame is not kept[-1] and token != 77
+        )
     memory.clear()
-    assert not memory.gather(np.zeros(3, np.int64)).any()
-    memory.put(np.arange(1, 21), frames)
-    assert th.equal(memory.gather(np.arange(1, 21)), frames)
+    assert not len(memory.tokens())
+    assert not memory.gather(np.array([-1, 3, 1000])).any()
+    memory.put(np.arange(20), frames)
+    assert th.equal(memory.gather(np.arange(20)), frames)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -89,13 +98,11 @@ def test_frames_that_are_overwritten_while_they_wait_are_never_stored(method: st
         add_to_replay([ours, theirs], step)
         if t % 7 == 0:
             store = store_of(ours)
-            store.flush()
-            n_frames = store.memory_usage().blocks - 1  # without the frame of zeros
-            assert n_frames <= 2 * (3 + 1) * 4
-            if method == "tiles":
-                assert store.memory._top.n_in_use == n_frames
-            elif method != "none":
-                assert np.count_nonzero(store.memory.payloads.start_idx >= 0) == n_frames + 1
+            store.memory.flush()
+            store.check()
+            # Three cells and the end of the stream; frames are freed by four of a stream at a time.
+            assert len(encoder_of(ours).tokens()) <= 2 * (3 + 1) * 4 + 2 * 4
+            assert len(encoder_of(ours).tokens()) <= 4 * store.memory_usage().blocks
         assert np.array_equal(np.asarray(ours.observations), theirs.observations)
         assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations)
 
@@ -116,7 +123,7 @@ def test_noise_takes_no_more_than_a_fifth_above_dense_frames(method: str) -> Non
         stack = after
         if t >= 60 and t % 20 == 0:
             dense = 1600 * (2 * min(t, 300) + 8)
-            assert store_of(ours).memory.nbytes <= 1.2 * dense
+            assert encoder_of(ours).nbytes <= 1.2 * dense
     assert np.array_equal(np.asarray(ours.observations), theirs.observations)
     assert np.array_equal(np.asarray(ours.next_observations), theirs.next_observations)
 
@@ -124,13 +131,23 @@ def test_noise_takes_no_more_than_a_fifth_above_dense_frames(method: str) -> Non
 # ---- decoding: each frame once, a fixed number of calls, without a wait for the device
 
 
-@given(st.lists(st.integers(0, 40) | st.integers(0, 2**31 - 1), max_size=80))
-def test_slots_are_listed_once_and_put_in_order_again(slots: list[int]) -> None:
-    given_slots = np.array(slots, np.int64)
-    distinct, order = np.empty_like(given_slots), np.empty_like(given_slots)
-    distinct = distinct[: list_once(given_slots, distinct, order)]
-    assert distinct.tolist() == list(dict.fromkeys(slots))
-    assert distinct[order].tolist() == slots
+def test_frames_are_listed_once_and_put_in_order_again() -> None:
+    index = NativeStore(n_cells=40, n_streams=2, n_columns=2, stack=3, frame_bytes=5, block_frames=3, frames=OUTSIDE)
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (60, 2, 5), dtype=np.uint8)
+    for slot in range(15):
+        stacks = [np.ascontiguousarray(frames[slot + k : slot + k + 3].swapaxes(0, 1)) for k in (0, 1)]
+        index.plan(slot, *stacks)
+        index.commit()
+    slots, envs = rng.integers(0, 20, 300), rng.integers(0, 2, 300)
+    tokens, order = index.tokens(slots, envs, 3)
+    assert len(np.unique(tokens)) == len(tokens)
+    every = tokens[order].reshape(2, 300, 3)
+    assert list(dict.fromkeys(every.transpose(0, 1, 2).reshape(-1).tolist())) == tokens.tolist()
+    assert (every[:, slots >= 15] == -1).all()
+    assert (every[:, slots < 15] >= 0).all()
+    same_frame = every[0, :, 1:] == every[1, :, :-1]  # next_obs is obs, one frame on
+    assert same_frame[slots < 15].all()
 
 
 class Calls(TorchDispatchMode):
@@ -148,7 +165,7 @@ def test_sampling_takes_as_many_torch_calls_for_any_batch(method: str) -> None:
     buffer = GpuReplayBuffer(80, SPACE, ACTIONS, "cpu", 2, compression_method=method)
     for step in play(SPACE, ACTIONS, 2, 60):
         add_to_replay([buffer], step)
-    store_of(buffer).flush()
+    store_of(buffer).memory.flush()
     counts = []
     for batch_size in (2, 64, 300):
         with Calls() as calls:
@@ -162,8 +179,8 @@ def test_sampling_takes_as_many_torch_calls_for_any_batch(method: str) -> None:
 @pytest.mark.parametrize("kind", [DenseMemory, TileMemory])
 def test_decoding_never_waits_for_the_device(kind: type[FrameMemory]) -> None:
     """On `meta` there is nothing to wait for: a transfer to the host, or a shape that depends on data, is an error."""
-    memory = kind(Expected(784, 100, 2, line_bytes=28), th.device("meta"), Room(0))
-    frames = memory.gather(np.zeros(33, np.int64))
+    memory = kind(Expected(784, 100, 2, line_bytes=28), th.device("meta"), ByteBudget(0))
+    frames = memory.gather(np.arange(-1, 7), np.zeros(33, np.int64))
     assert frames.shape == (33, 784)
     assert frames.dtype == th.uint8
     assert frames.device.type == "meta"
@@ -266,7 +283,7 @@ def test_leaves_that_share_a_heap_count_it_once() -> None:
     buffer = GpuDictReplayBuffer(60, space, ACTIONS, "cpu", 2, compression_method="rle", frame_stack=4)
     for step in play(space, ACTIONS, 2, 50):
         add_to_replay([buffer], step)
-    memories = [store_of(buffer, key).memory for key in "ab"]
+    memories = [encoder_of(buffer, key) for key in "ab"]
     assert memories[0].heap is memories[1].heap
     assert memories[0].heap.capacity - 2 <= sum(memory.nbytes for memory in memories) <= memories[0].heap.capacity
     assert memories[0].nbytes < memories[1].nbytes
@@ -278,7 +295,7 @@ def test_replay_compacts_when_the_cursor_wraps(method: str) -> None:
     for t, step in enumerate(play(SPACE, ACTIONS, 2, 120), 1):
         add_to_replay([buffer], step)
         if t > 30 and t % 30 == 0:
-            memory = store_of(buffer).memory
+            memory = encoder_of(buffer)
             assert memory.heap.data_end <= int(memory.payloads.lengths.sum()) + 8 * len(memory.payloads.lengths)
 
 

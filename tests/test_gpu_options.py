@@ -36,6 +36,7 @@ from sb3_extra_buffers.gpu_buffers.utils import (
     estimate_total_heap_bytes,
     numpy_dtype_to_torch,
 )
+from tests.gpu_memories import encoder_of
 from tests.oracle import add_to_replay
 from tests.transitions import Step, play
 
@@ -55,8 +56,8 @@ def load(path: Path) -> Any:
     return module
 
 
-def room_of(buffer: Any) -> Any:
-    return buffer._leaves["observation"].store.plan.room
+def budget_of(buffer: Any) -> Any:
+    return buffer._leaves["observation"].plan.budget
 
 
 # ---- names
@@ -142,7 +143,7 @@ def test_a_typo_in_a_keyword_is_refused() -> None:
 
 def test_levels_may_be_given_as_options() -> None:
     buffer = GpuReplayBuffer(*ARGS, compression_method="zstd", compression_kwargs={"level": 7}, frame_stack=4)
-    assert buffer._leaves["observation"].store.device_store.memory.codec.codec.level == 7
+    assert encoder_of(buffer).codec.codec.level == 7
 
 
 def test_max_slot_bytes_is_the_heap_per_observation() -> None:
@@ -150,7 +151,7 @@ def test_max_slot_bytes_is_the_heap_per_observation() -> None:
         buffer = GpuReplayBuffer(*ARGS, max_slot_bytes=100, compression_method="rle")
     with pytest.warns(DeprecationWarning, match="Use heap_bytes") as caught_too:
         GpuRolloutBuffer(20, SPACE, ACTIONS, "cpu", max_slot_bytes=100)
-    assert room_of(buffer).limit == 100 * 40
+    assert budget_of(buffer).limit == 100 * 40
     assert [caught[0].filename, caught_too[0].filename] == [__file__, __file__]  # where the user wrote it
 
 
@@ -210,7 +211,7 @@ def test_the_estimate_is_per_cell() -> None:
     assert estimate_total_heap_bytes((4, 84, 84), 1000, th.uint8, "zstd9") == 1000 * one
     assert one == pytest.approx(28224 * estimate_ratio("zstd9"), abs=1)
     assert estimate_max_slot_bytes(28224, th.float32, "zstd9") == pytest.approx(4 * one, abs=4)
-    assert room_of(GpuReplayBuffer(*ARGS, compression_method="rle")).limit == estimate_total_heap_bytes(
+    assert budget_of(GpuReplayBuffer(*ARGS, compression_method="rle")).limit == estimate_total_heap_bytes(
         SPACE.shape, 40, th.uint8, "rle"
     )
 
@@ -241,9 +242,9 @@ def test_a_real_game_fits_into_the_estimate() -> None:
     env.close()
     for method, buffer in buffers.items():
         assert np.array_equal(np.asarray(buffer.observations), theirs.observations)
-        memory = buffer._leaves["observation"].store.device_store.memory
+        memory = encoder_of(buffer)
         used = memory.heap.live_bytes if hasattr(memory, "heap") else memory.nbytes
-        assert used <= room_of(buffer).limit, method
+        assert used <= budget_of(buffer).limit, method
     usage = buffers["none"].memory_usage()
     assert usage.stored_bytes <= 0.26 * theirs.observations.nbytes + 300_000  # the observations written last, on the host
     assert buffers["tiles"].memory_usage().stored_bytes < 0.5 * usage.stored_bytes

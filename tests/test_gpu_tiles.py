@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch as th
 
-from sb3_extra_buffers.gpu_buffers.raw_buffer import Room
-from sb3_extra_buffers.store.device import line_bytes_of
-from sb3_extra_buffers.store.device_memory import Expected
-from sb3_extra_buffers.store.device_tiles import Level, TileMemory
-from sb3_extra_buffers.store.device_tree import Tree, plan_tree
+from sb3_extra_buffers.store.device.budget import ByteBudget
+from sb3_extra_buffers.store.device.levels import Level
+from sb3_extra_buffers.store.device.memory import Expected
+from sb3_extra_buffers.store.device.store import line_bytes_of
+from sb3_extra_buffers.store.device.tiles import TileMemory
+from sb3_extra_buffers.store.device.tree import Tree, plan_tree
 from sb3_extra_buffers.store.layout import FrameLayout
 from tests.gpu_memories import CPU, pictures
 
@@ -62,7 +63,7 @@ def test_lines_are_found_in_pictures(shape: tuple[int, ...], stack: int, axis: i
 @pytest.mark.parametrize("shape", [(84, 84), (31, 17), (28, 40), (120, 160)])
 def test_pictures_come_back_as_they_were(shape: tuple[int, int]) -> None:
     n_bytes = shape[0] * shape[1]
-    memory = TileMemory(Expected(n_bytes, 300, 3, line_bytes=shape[1]), CPU, Room(0))
+    memory = TileMemory(Expected(n_bytes, 300, 3, line_bytes=shape[1]), CPU, ByteBudget(0))
     frames = pictures(90, n_bytes)
     for start in range(0, 90, 7):  # batches that are no multiple of the streams
         memory.put(np.arange(start + 1, min(start + 8, 91)), frames[start : start + 7])
@@ -75,13 +76,13 @@ def test_a_sprite_costs_the_blocks_that_it_covers() -> None:
     frames = np.repeat(picture[None], 70, 0)
     for t in range(70):
         frames[t, t : t + 8, t : t + 8] = 0
-    memory = TileMemory(Expected(7056, 100, 1, line_bytes=84), CPU, Room(0))
+    memory = TileMemory(Expected(7056, 100, 1, line_bytes=84), CPU, ByteBudget(0))
     memory.put(np.arange(1, 71), th.from_numpy(frames.reshape(70, -1)))
     assert memory.levels[1].n_used <= 36 + 70 * 3  # two or four blocks of 7 lines and 28 columns, mostly two
 
 
 def test_what_repeats_is_stored_once() -> None:
-    memory = TileMemory(Expected(7056, 1000, 2), CPU, Room(0))
+    memory = TileMemory(Expected(7056, 1000, 2), CPU, ByteBudget(0))
     frames = pictures(8, 7056).repeat(8, 1)
     memory.put(np.arange(1, 65), frames)
     rows = sum(level.n_used for level in memory.levels)
@@ -92,7 +93,7 @@ def test_what_repeats_is_stored_once() -> None:
 
 def test_rows_are_found_again_after_the_dead_were_swept() -> None:
     rng = np.random.default_rng(0)
-    memory = TileMemory(Expected(784, 500, 2), CPU, Room(0))
+    memory = TileMemory(Expected(784, 500, 2), CPU, ByteBudget(0))
     frames = th.from_numpy(rng.integers(0, 256, (300, 784), dtype=np.uint8))
     memory.put(np.arange(1, 201), frames[:200])
     order = rng.permutation(200)
@@ -113,7 +114,7 @@ def test_rows_are_found_again_after_the_dead_were_swept() -> None:
 
 
 def test_rows_are_found_again_when_their_numbers_have_grown_longer() -> None:
-    memory = TileMemory(Expected(784, 2000, 1), CPU, Room(0))
+    memory = TileMemory(Expected(784, 2000, 1), CPU, ByteBudget(0))
     frames = th.from_numpy(np.random.default_rng(0).integers(0, 256, (1000, 784), dtype=np.uint8))
     for start in range(0, 1000, 10):
         some = frames[start : start + 10]
@@ -124,7 +125,7 @@ def test_rows_are_found_again_when_their_numbers_have_grown_longer() -> None:
 
 def test_rows_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Level, "_hashes", lambda self, rows: th.full((len(rows),), 7))
-    memory = TileMemory(Expected(784, 64, 2), CPU, Room(0))
+    memory = TileMemory(Expected(784, 64, 2), CPU, ByteBudget(0))
     frames = pictures(60, 784)
     for start in range(0, 60, 20):
         memory.put(np.arange(start + 1, start + 21), frames[start : start + 20])
@@ -132,7 +133,7 @@ def test_rows_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_rows_that_nobody_needs_are_used_again() -> None:
-    memory = TileMemory(Expected(784, 64, 2), CPU, Room(0))
+    memory = TileMemory(Expected(784, 64, 2), CPU, ByteBudget(0))
     slots, sizes = np.arange(1, 33), []
     for seed in range(12):
         memory.put(slots, pictures(32, 784, seed))

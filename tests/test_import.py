@@ -35,6 +35,34 @@ for optional in ("numba", "llvmlite", "isal", "zstandard", "lz4", "sb3_contrib",
     assert list(tmp_path.iterdir()) == []  # nothing was compiled
 
 
+def test_default_settings_import_no_numba_and_write_no_cache(tmp_path: Path) -> None:
+    code = """
+import sys
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer
+from sb3_extra_buffers.compressed import CompressedArray, CompressedReplayBuffer, CompressedRolloutBuffer
+
+before = set(sys.modules)
+for space in (
+    spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Box(0, 255, (3, 64, 64), np.uint8), spaces.Box(-1, 1, (17,), np.float32),
+):
+    buffer = CompressedReplayBuffer(100, space, spaces.Discrete(3), device="cpu")
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 2, (60, 1, *space.shape)).astype(space.dtype)
+    for t in range(59):
+        buffer.add(frames[t], frames[t + 1], np.zeros(1), np.zeros(1), np.zeros(1), [{}])
+    buffer.sample(32)
+array = CompressedArray((3,), np.uint8, (30, 30))
+array[0] = 1
+assert array[0].all()
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+assert not {"numba", "llvmlite"} & new, new & {"numba", "llvmlite"}
+"""
+    assert run(code, tmp_path) == ""
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_codecs_need_neither_torch_nor_sb3(tmp_path: Path) -> None:
     code = """
 import sys

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,54 +13,72 @@ import pytest
 
 from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.store import FrameLayout, FrameStore, threads
+from sb3_extra_buffers.native import set_threads
+from sb3_extra_buffers.native.threads import thread_count
+from sb3_extra_buffers.store import BlockStore, FrameLayout
 
 SHAPE = (4, 84, 84)
 N = 200
 
 
-def filled_store() -> tuple[FrameStore, np.ndarray]:
+def filled_store() -> tuple[BlockStore, np.ndarray]:
     rng = np.random.default_rng(0)
     frames = np.cumsum(rng.random((N + 3, 84, 84)) < 0.002, axis=0).astype(np.uint8)
     observations = np.stack([frames[i : i + 4] for i in range(N)])
-    store = FrameStore(FrameLayout(SHAPE, np.dtype(np.uint8), 4), N, make_codec("delta"))
+    store = BlockStore(FrameLayout(SHAPE, np.dtype(np.uint8), 4), N, make_codec("delta"))
     store.write(0, np.arange(N), observations)
     return store, observations
 
 
-@pytest.mark.parametrize("count", ["1", "2", "3", "5"])
-def test_any_number_of_threads_reads_the_same(monkeypatch: pytest.MonkeyPatch, count: str) -> None:
-    monkeypatch.setenv("SB3_EXTRA_BUFFERS_THREADS", count)
-    monkeypatch.setattr(threads, "_pool", None)
+@pytest.fixture(autouse=True)
+def _usual_threads() -> Iterator[None]:
+    yield
+    set_threads(thread_count())
+
+
+def tasks() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_any_number_of_threads_reads_the_same(count: int) -> None:
+    set_threads(count)
     store, observations = filled_store()
     cells = np.random.default_rng(1).integers(0, N, 300)
-    assert cells.size * observations[0].nbytes > threads.LARGE_BATCH_BYTES
-    assert np.array_equal(store.read(0, cells), observations[cells])
+    for _ in range(20):
+        assert np.array_equal(store.read(0, cells), observations[cells])
 
 
-def test_small_batches_start_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_pool", None)
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no list of threads on this system")
+def test_small_batches_start_no_threads_and_large_ones_do() -> None:
+    set_threads(16)  # more than any other test has started
     store, observations = filled_store()
+    before = tasks()
     assert np.array_equal(store.read(0, np.arange(8)), observations[:8])
-    assert threads._pool is None
+    assert tasks() == before
+    assert np.array_equal(store.read(0, np.arange(N)), observations)
+    assert tasks() > before
 
 
-def test_a_damaged_block_is_reported_by_whichever_thread_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SB3_EXTRA_BUFFERS_THREADS", "2")
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_damaged_block_is_reported_by_whichever_thread_finds_it(count: int) -> None:
+    set_threads(count)
     store, _ = filled_store()
-    store._bytes_in(int(store._sealed_slots()[3]))[5:] = 255
+    length = ctypes.c_int64()
+    address = store._native.core.sb3x_encoded(store._native.handle, 7, ctypes.byref(length))
+    ctypes.memset(address, 255, length.value)
     with pytest.raises(CorruptDataError, match="damaged"):
         store.read(0, np.arange(N))
 
 
-def _read_in_child(store: FrameStore, queue: Any) -> None:
+def _read_in_child(store: BlockStore, queue: Any) -> None:
     queue.put(store.read(0, np.arange(N)).tobytes())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns, and it is what is tested here
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
-def test_a_forked_child_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SB3_EXTRA_BUFFERS_THREADS", "2")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    set_threads(2)
     store, observations = filled_store()
     assert np.array_equal(store.read(0, np.arange(N)), observations)  # the parent's threads run now
     context = multiprocessing.get_context("fork")

@@ -138,15 +138,15 @@ def test_find_smallest_dtype() -> None:
 
 
 def test_init_jit_compiles_the_signature_that_is_used() -> None:
-    from sb3_extra_buffers.codecs import runs
+    from sb3_extra_buffers.codecs import rle_jit
 
     init_jit(elem_type=np.uint32, runs_type=np.uint32)
-    before = len(runs.encode_runs.signatures), len(runs.decode_runs.signatures)
-    filled(
-        spaces.Box(0, 100, (300,), np.uint32), dtypes={"runs_type": np.uint32}, compression_method="rle-jit", block_frames=4
-    )
-    sample(filled(spaces.Box(0, 100, (300,), np.uint32), dtypes={"runs_type": np.uint32}, compression_method="rle-jit"))
-    assert (len(runs.encode_runs.signatures), len(runs.decode_runs.signatures)) == before
+    kernels: Any = rle_jit._compiled()
+    before = [len(kernel.signatures) for kernel in kernels]
+    space = spaces.Box(0, 100, (300,), np.uint32)
+    for block_frames in (4, None):
+        sample(filled(space, dtypes={"runs_type": np.uint32}, compression_method="rle-jit", block_frames=block_frames))
+    assert [len(kernel.signatures) for kernel in kernels] == before
 
 
 # ---- codecs

@@ -98,7 +98,7 @@ def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     namespace: dict[str, Any] = {"__name__": "__snippet__"}
     for block in found:
         # Empty lines before it, so that a traceback names the line of the page.
-        exec(compile("\n" * (block.line - 1) + block.code, str(path), "exec"), namespace)
+        exec(compile("\n" * (block.line - 1) + block.code, str(path), "exec", dont_inherit=True), namespace)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -11,8 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
-from sb3_extra_buffers.store import DetectingStore, FrameLayout
-from sb3_extra_buffers.store.detect import StorePlan
+from sb3_extra_buffers.store import LeafStore, StorePlan
 
 SPACE = spaces.Box(0, 255, (4, 16, 16), np.uint8)
 SECONDS = 0.7
@@ -78,7 +77,7 @@ def test_sampled_transitions_were_written(kind: str, method: str) -> None:
 
 def test_a_write_that_waited_for_the_decision_is_not_lost() -> None:
     """The layout is decided by one thread while another one is about to write and to read."""
-    store = DetectingStore(StorePlan((4, 64), np.dtype(np.uint8), 4, 1, 1))
+    store = LeafStore(StorePlan((4, 64), np.dtype(np.uint8), 4, 1, 1))
     value = np.full((1, 4, 64), 9, np.uint8)
     results: list[np.ndarray] = []
 
@@ -86,11 +85,14 @@ def test_a_write_that_waited_for_the_decision_is_not_lost() -> None:
         store.write(0, np.array([2]), value)
         results.append(store.read(0, np.array([2])))
 
-    with store._lock:
+    frames = np.random.default_rng(0).integers(0, 256, (5, 64), dtype=np.uint8)
+    with store.lock:
         thread = threading.Thread(target=work)
         thread.start()
         time.sleep(0.05)  # the thread stands before the lock now
-        store._decide(FrameLayout((4, 64), np.dtype(np.uint8), 4))
+        for t in range(2):
+            store.write(0, np.array([t]), frames[None, t : t + 4])
+        assert store.layout is not None
     thread.join()
     assert (results[0] == 9).all()
     assert (store.read(0, np.array([2])) == 9).all()

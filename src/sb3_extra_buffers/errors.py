@@ -3,6 +3,7 @@
 SB3ExtraBuffersError
 ├── CodecError            (also a ValueError)   a codec name, level or option that cannot be
 ├── MissingBackendError   (also an ImportError) a codec whose package is not installed
+├── NativeLibraryError    (also an ImportError) the compiled library is missing, or not made for this package or machine
 ├── CorruptDataError      (also a ValueError)   bytes that are not what was written
 ├── ObservationError      (also a ValueError)   an observation that does not fit its space
 └── HeapFullError         (also a MemoryError)  observations that need more bytes than a GPU buffer may take
@@ -24,6 +25,10 @@ class CodecError(SB3ExtraBuffersError, ValueError):
 
 class MissingBackendError(SB3ExtraBuffersError, ImportError):
     """A codec whose package is not installed."""
+
+
+class NativeLibraryError(SB3ExtraBuffersError, ImportError):
+    """The compiled library is missing, does not fit this machine, or is of another version than the package."""
 
 
 class CorruptDataError(SB3ExtraBuffersError, ValueError):

@@ -37,7 +37,8 @@ def leaves_of(space: spaces.Space[Any], shape: tuple[int, ...] | dict[str, tuple
     :param shape: the shapes that SB3 gives to observations of this space, by key for a Dict
     """
     if isinstance(shape, dict):
-        assert isinstance(space, spaces.Dict)
+        if not isinstance(space, spaces.Dict):
+            raise TypeError(f"Shapes by key need a Dict space, got {space}")
         return [Leaf(key, space[key], one, np.dtype(space[key].dtype)) for key, one in shape.items()]
     return [Leaf(PLAIN, space, shape, np.dtype(space.dtype))]
 

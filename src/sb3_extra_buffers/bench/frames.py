@@ -1,18 +1,16 @@
 """Workloads: transitions as SB3's algorithms hand them to `add`, rebuilt step by step outside of the timed part.
 
 A recording keeps of each step only the new frame of each env, which is all that the stacks are made of: a stack moves on by
-one frame, and after a reset it is zeros and the first frame. The recorder checks that this rebuilds what the env gave.
+one frame, and after a reset it is zeros and the first frame. `recording` makes them.
 
 Names: a game such as ``MsPacman``; a scenario of ViZDoom with what is seen of it, ``basic-labels`` or ``basic-rgb``;
-``noise``; ``vectors``, or ``vectors-64`` for another width than 17.
+``noise``; ``tiny``; ``vectors``, or ``vectors-64`` for another width than 17.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,13 +26,11 @@ Step = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.float32], NDAr
 Update = Callable[[int, str], None]
 
 CACHE_VARIABLE = "SB3_EXTRA_BUFFERS_CACHE"
-SIDE, STACK, N_ENVS, ACTIONS = 84, 4, 4, 6
+SIDE, TINY_SIDE, STACK, N_ENVS, ACTIONS = 84, 20, 4, 4, 6
 #: Steps that a recording has at most, of all envs: 40,000 transitions of a game; 4,000 of ViZDoom, whose frames are large.
 RECORDED_STEPS, RECORDED_DOOM_STEPS = 10_000, 1000
 #: Numbers of a vector.
 WIDTH = 17
-#: An action is held for this many steps on average.
-HOLD = 4
 EPISODE = 1000
 
 
@@ -162,6 +158,18 @@ def noise(steps: int) -> Frames:
     return Frames(random(N_ENVS), random(steps, N_ENVS), dones, random(int(dones.sum())))
 
 
+def tiny(steps: int) -> Frames:
+    """Small frames in which one pixel moves: in the memory of a process the library shows, and not the buffer."""
+    pixels = np.arange(TINY_SIDE**2)
+    shown = np.uint8(255) * (pixels == np.arange(steps + 1)[:, None] % len(pixels))  # (steps + 1, pixels)
+    new = shown.reshape(-1, 1, TINY_SIDE, TINY_SIDE).repeat(N_ENVS, axis=1)
+    return Frames(new[0], new[1:], np.zeros((steps, N_ENVS), np.bool_), new[:0, 0])
+
+
+#: Workloads of frames that need no recording.
+MADE_UP: dict[str, Callable[[int], Frames]] = {"noise": noise, "tiny": tiny}
+
+
 def vectors(steps: int, width: int = WIDTH) -> Vectors:
     """A random walk."""
     walk = np.random.default_rng(0).standard_normal((steps + 1, width), np.float32).cumsum(axis=0)
@@ -173,7 +181,7 @@ def load_workload(name: str, steps: int, cache: Path) -> Workload:
     if is_vectors(name):
         return vectors(steps, int(name.partition("-")[2] or WIDTH))
     steps = min(steps, most_recorded(name))
-    return noise(steps) if name == "noise" else Frames.load(find_recording(cache, name, steps)).cut(steps)
+    return MADE_UP[name](steps) if name in MADE_UP else Frames.load(find_recording(cache, name, steps)).cut(steps)
 
 
 def is_vectors(name: str) -> bool:
@@ -206,90 +214,3 @@ def find_recording(cache: Path, game: str, steps: int) -> Path:
     lengths = {int(path.stem.rpartition("-")[2]): path for path in (cache / "frames").glob(f"{game}-*.npz")}
     enough = [length for length in lengths if length >= steps]
     return lengths[min(enough)] if enough else cache / "frames" / f"{game}-{steps}.npz"
-
-
-def ensure_recording(cache: Path, game: str, steps: int, update: Update) -> None:
-    """Record a game, unless that was done before.
-
-    :param game: its name, e.g. ``MsPacman`` or ``basic-rgb``
-    :param steps: steps of all envs
-    """
-    steps = min(steps, most_recorded(game))
-    path = find_recording(cache, game, steps)
-    if not path.exists() or not zipfile.is_zipfile(path):
-        record(game, steps, update).save(path)
-
-
-def record(game: str, steps: int, update: Update) -> Frames:
-    """Play a game by random actions that are held for a while.
-
-    :param game: its name, e.g. ``MsPacman`` or ``basic-rgb``
-    """
-    env = _make_doom(game) if is_doom(game) else _make_atari(game)
-    try:
-        return _play(env, steps, update)
-    finally:
-        env.close()
-
-
-def _make_atari(game: str) -> Any:
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    from sb3_extra_buffers.training_utils.atari import make_env
-
-    return make_env(f"{game}NoFrameskip-v4", N_ENVS, DummyVecEnv, STACK, seed=0)
-
-
-def _make_doom(game: str) -> Any:
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    from sb3_extra_buffers.training_utils.vizdoom import make_env
-
-    scenario, _, obs = game.rpartition("-")
-    return make_env(scenario, N_ENVS, obs, DummyVecEnv, STACK, seed=0)  # type: ignore[arg-type]
-
-
-def _play(env: Any, steps: int, update: Update) -> Frames:
-    rng = np.random.default_rng(0)
-    n_actions = env.action_space.n
-    first = _newest(env.reset())
-    new = np.empty((steps, *first.shape), np.uint8)
-    all_dones = np.zeros((steps, len(first)), np.bool_)
-    terminals: list[NDArray[np.uint8]] = []
-    checksums: list[tuple[int, int]] = []  # of what the env gives, to compare with what is rebuilt
-    actions = rng.integers(n_actions, size=len(first))
-    for i in range(steps):
-        changed = rng.random(len(first)) < 1 / HOLD
-        actions[changed] = rng.integers(n_actions, size=changed.sum())
-        seen, _, dones, infos = env.step(actions)
-        new[i], all_dones[i] = _newest(seen), dones
-        after = seen.copy()
-        for j in np.flatnonzero(dones):
-            after[j] = infos[j]["terminal_observation"]
-            terminals.append(_newest(after[j : j + 1])[0])
-        checksums.append((_checksum(seen), _checksum(after)))
-        if i % 50 == 0:
-            update(i, f"{i * len(first):,} transitions")
-    update(steps, f"{steps * len(first):,} transitions")
-    frames = Frames(first, new, all_dones, np.array(terminals, np.uint8).reshape(-1, *first.shape[1:]))
-    _check(frames, checksums)
-    return frames
-
-
-def _newest(obs: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A copy of the newest frames of stacks: ``(n, stack, h, w)`` -> ``(n, h, w)``, or ``(n, channels, h, w)``."""
-    channels = obs.shape[1] // STACK
-    return (obs[:, -1] if channels == 1 else obs[:, -channels:]).copy()
-
-
-def _check(frames: Frames, checksums: list[tuple[int, int]]) -> None:
-    """Refuse a recording that would not give back what was played: the env stacks frames in another way."""
-    before = None
-    for i, ((obs, after, _), (seen, expected)) in enumerate(zip(frames.stacks(), checksums, strict=True)):
-        if _checksum(after) != expected or (before is not None and _checksum(obs) != before):
-            raise ValueError(f"Step {i} of the recording cannot be rebuilt from its frames")
-        before = seen
-
-
-def _checksum(array: NDArray[Any]) -> int:
-    return zlib.crc32(np.ascontiguousarray(array))

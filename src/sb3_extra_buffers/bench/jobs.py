@@ -11,6 +11,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -18,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from .frames import Update
-from .in_peer import HERE
 from .measure import Job
 from .peers import PeerUnavailableError, peer_of, python_of
+from .standalone import HERE
 from .training import Training
 
 Result = dict[str, Any]
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
+#: Figures that are whole numbers and yet differ from run to run.
+MEASURED = ("rss_bytes", "process_bytes")
 
 
 def run_in_turns(jobs: Sequence[Job | Training], repeats: int, update: Update, workers: int = 1) -> list[Result]:
@@ -39,7 +42,7 @@ def run_in_turns(jobs: Sequence[Job | Training], repeats: int, update: Update, w
         for count, (i, result) in enumerate(zip(turns, pool.map(lambda i: run(jobs[i]), turns), strict=True), 1):
             found[i].append(result)
             update(count, f"{jobs[i].buffer}, {count} of {len(turns)} runs")
-    return compare_batches([median_of(results) for results in found])
+    return weigh(compare_batches([median_of(results) for results in found]))
 
 
 def turns_of(jobs: Sequence[Job | Training], repeats: int) -> Iterator[int]:
@@ -53,17 +56,21 @@ def run(job: Job | Training) -> Result:
     peer = peer_of(job.buffer)
     try:
         if peer is None or isinstance(job, Training):
-            return _start([sys.executable, "-m", "sb3_extra_buffers.bench.measure"], job)
-        return _start([str(python_of(peer, Path(job.cache))), str(HERE / "in_peer.py")], job)
+            return _start(sys.executable, job)
+        return _start(str(python_of(peer, Path(job.cache))), job)
     except (RuntimeError, PeerUnavailableError) as error:
         if peer is None:
             raise
         return {**asdict(job), "error": str(error)}
 
 
-def _start(command: list[str], job: Job | Training) -> Result:
+def _start(python: str, job: Job | Training) -> Result:
+    command = [python, str(HERE / "standalone.py"), json.dumps(asdict(job))]
     environment = {**os.environ, **ONE_THREAD}
-    done = subprocess.run([*command, json.dumps(asdict(job))], capture_output=True, text=True, env=environment, check=False)
+    with tempfile.TemporaryDirectory() as empty:
+        if isinstance(job, Job) and job.fresh:
+            environment["NUMBA_CACHE_DIR"] = empty
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise RuntimeError(f"Measuring {job.buffer} failed: {reason}")
@@ -78,7 +85,7 @@ def median_of(results: Sequence[Result]) -> Result:
         return next(result for result in results if "error" in result)
     if len({result["digest"] for result in results}) > 1:
         raise RuntimeError(f"{first['buffer']} gave other batches when it was run again")
-    measured = [key for key, value in first.items() if isinstance(value, float) or key == "rss_bytes"]
+    measured = [key for key, value in first.items() if isinstance(value, float) or (key in MEASURED and value is not None)]
     return {
         **first,
         **{key: statistics.median(result[key] for result in results) for key in measured},
@@ -96,6 +103,20 @@ def compare_batches(results: list[Result]) -> list[Result]:
             continue
         keys = ["digest"] if result.get("slow") else ["digest", "digest_later"]  # a slow one did not get as far
         result["identical"] = all(result.get(key) == reference.get(key) for key in keys)
+    return results
+
+
+def weigh(results: list[Result]) -> list[Result]:
+    """Say in each result of a fresh process what the library adds to it, beyond what SB3's buffer takes there.
+
+    ``library_bytes`` is memory, ``first_batch_seconds`` the time from before the import to the first batch.
+    """
+    references = {_same_work(result): result for result in results if result.get("fresh") and _is_reference(result)}
+    for result in results:
+        reference = references.get(_same_work(result))
+        if reference is not None and result is not reference and "error" not in result:
+            result["library_bytes"] = result["process_bytes"] - reference["process_bytes"]
+            result["first_batch_seconds"] = result["start_seconds"] - reference["start_seconds"]
     return results
 
 

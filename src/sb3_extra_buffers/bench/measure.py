@@ -1,13 +1,22 @@
-"""One job in this process, and its result as JSON: `python -m sb3_extra_buffers.bench.measure '{"buffer": "auto", ...}'`.
+"""One job in this process, and its result as JSON: `python path/to/standalone.py '{"buffer": "auto", ...}'`.
 
-Before anything is counted, a small buffer of the same kind is filled and sampled, so that kernels are compiled and codecs
-loaded. Memory is what the process has gained in RSS since then; SB3's arrays count as their pages are touched, in the first
-lap. Each `add` is timed alone; the step is made before its time begins.
+    workload loaded, torch and SB3 imported
+      |  <- the whole process is counted from here, and the time to the first batch
+    library imported, a small buffer filled and sampled: the core and codecs are loaded
+      |  <- the buffer is counted from here
+    buffer made, first lap
+      |  <- to here
+    later laps and samples
+
+Memory is what the process gains in RSS; SB3's arrays count as their pages are touched, in the first lap. Each `add` is timed
+alone; the step is made before its time begins.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import json
 import math
 import statistics
@@ -32,6 +41,9 @@ WARM_STEPS, WARM_SAMPLES = 200, 8
 #: Adds of a later lap: its slowest is looked at.
 LAP = 10_000
 BATCHES = (32, 256)
+#: What a training with SB3 has imported anyway, with any buffer.
+FOUNDATION = ("torch", "gymnasium", "stable_baselines3")
+LIBRARY = "sb3_extra_buffers"
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class Job:
     :param laps: later laps
     :param slow: whether a lap takes so long that one run and one short later lap must do
     :param samples: batches of 32 to time, in all laps together; as many observations for 256
+    :param fresh: whether kernels that were compiled before are hidden, as after an installation
     :param cache: where recordings are
     """
 
@@ -54,20 +67,28 @@ class Job:
     laps: int = 4
     samples: int = 960
     slow: bool = False
+    fresh: bool = False
 
 
 def measure(job: Job) -> dict[str, Any]:
-    """Run a job; times are in microseconds."""
+    """Run a job; times are in microseconds.
+
+    ``rss_bytes`` is the buffer, ``process_bytes`` all that the process has gained: the library, what it has compiled, the
+    buffer. ``process_bytes`` is None where the library was imported before, and its weight cannot be seen.
+    """
     n_steps = job.transitions // (1 if is_vectors(job.workload) else N_ENVS)
     workload = load_workload(job.workload, n_steps, Path(job.cache))
-    warm_up(job, workload)
+    import_foundation()
+    gc.collect()
+    unseen, at_start = LIBRARY in sys.modules, resident_bytes()
+    start_seconds = warm_up(job, workload)
     gc.collect()
     before = resident_bytes()
     subject = make_subject(job.buffer, job.transitions, workload)
     steps = workload.steps()
     first = time_adds(subject, steps, n_steps)
     gc.collect()
-    growth = resident_bytes() - before - first.nbytes  # what the clock has noted is not the buffer's
+    after = resident_bytes() - first.nbytes  # what the clock has noted is not the buffer's
     digest = subject.digest()
     lap, laps = (LAP // 10, 1) if job.slow else (LAP, job.laps)
     later: list[NDArray[np.float64]] = []
@@ -78,7 +99,9 @@ def measure(job: Job) -> dict[str, Any]:
             times += time_samples(subject, size, job.samples * 32 // size // laps, seed=turn)
     return {
         **asdict(job),
-        "rss_bytes": growth,
+        "rss_bytes": after - before,
+        "process_bytes": None if unseen else after - at_start,
+        "start_seconds": start_seconds,
         "observation_bytes": subject.observation_bytes(),
         "frame_bytes": workload.frame_bytes,
         "other_bytes": other_bytes(workload),
@@ -91,13 +114,27 @@ def measure(job: Job) -> dict[str, Any]:
     }
 
 
-def warm_up(job: Job, workload: Workload) -> None:
-    """Do all that is timed later once in small, so that nothing is compiled, loaded or first allocated then."""
+def import_foundation() -> None:
+    """Import what is no part of any buffer's weight; a peer's environment may lack some of it."""
+    for name in FOUNDATION:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def warm_up(job: Job, workload: Workload) -> float:
+    """Do all that is timed later once in small, so that nothing is compiled, loaded or first allocated then.
+
+    :return: seconds to the first batch, from before the import of what the buffer is made with
+    """
+    start = time.perf_counter()
     subject = make_subject(job.buffer, WARM_STEPS * workload.n_envs // 2, workload)
     fill(subject, list(islice(workload.steps(), WARM_STEPS)))
+    subject.sample(BATCHES[0])
+    seconds = time.perf_counter() - start
     for size in BATCHES:
         for _ in range(WARM_SAMPLES):
             subject.sample(size)
+    return seconds
 
 
 def other_bytes(workload: Workload) -> int:

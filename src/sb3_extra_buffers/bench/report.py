@@ -12,12 +12,15 @@ from .bars import MEGABYTE, Verdict
 from .jobs import Result
 from .sizes import Size, table_of
 
-PACKAGES = ("stable-baselines3", "torch", "numpy", "numba", "zstandard", "lz4", "isal", "ale-py", "vizdoom")
-COLUMNS = ("buffer", "memory", "of SB3's", "add, first lap", "add, later laps", "slowest add", "sample(32)", "sample(256)", "")
+PACKAGES = ("stable-baselines3", "torch", "numpy", "zstandard", "lz4", "isal", "ale-py", "vizdoom")
+COLUMNS = ("buffer", "memory", "of SB3's", "whole process", "add, first lap", "add, later laps", "slowest add", "sample(32)",
+           "sample(256)", "")  # fmt: skip
 BAR_COLUMNS = ("ratio", "measured", "bar", "stretch", "")
 TRAINING_COLUMNS = ("training", "buffer", "steps per second", "of SB3's", "weights")
 #: One letter per column: left or right.
-ALIGN, BAR_ALIGN, TRAINING_ALIGN = "lrrrrrrrl", "lrrrl", "llrrl"
+ALIGN, BAR_ALIGN, TRAINING_ALIGN = "lrrrrrrrrl", "lrrrl", "llrrl"
+#: A figure that an older version has not measured.
+MISSING = "-"
 
 LABELS = {"sb3": "SB3, optimize_memory_usage", "sb3-default": "SB3", "cpprb": "cpprb", "torchrl": "TorchRL LazyTensorStorage",
           "torchrl-compressed": "TorchRL CompressedListStorage"}  # fmt: skip
@@ -62,12 +65,16 @@ def _row(result: Result, reference: Result | None, largest: int) -> list[str]:
         return [label, *("" for _ in COLUMNS[2:]), f"could not be measured: {result['error']}"]
 
     def time(key: str) -> str:
-        if result.get(key) is None:
+        if result.get(key) is None or result.get("fresh"):  # in a fresh process a handful of adds is all there is
             return ""
         ratio = f"{result[key] / reference[key]:.2f}x" if reference and reference.get(key) else ""
         return f"{_human_us(result[key])} {ratio}".strip()
 
+    process = result.get("process_bytes")
     notes = ["other batches than SB3's"] if result.get("identical") is False else []
+    if "library_bytes" in result:
+        weight = _human_mb(result["library_bytes"] / MEGABYTE)
+        notes.append(f"beyond SB3's: {weight}, {result['first_batch_seconds']:.2f} s to the first batch")
     if result.get("slow"):
         notes.append("one run")
     if result["transitions"] < largest:
@@ -75,7 +82,8 @@ def _row(result: Result, reference: Result | None, largest: int) -> list[str]:
     share = result["rss_bytes"] / reference["rss_bytes"] if reference else None
     return [
         label, _human_mb(result["rss_bytes"] / MEGABYTE),
-        "" if share is None else _human_percent(100 * share), time("add_first_us"), time("add_us"),
+        "" if share is None else _human_percent(100 * share), MISSING if process is None else _human_mb(process / MEGABYTE),
+        time("add_first_us"), time("add_us"),
         _human_us(result["add_max_us"]) if result.get("add_max_us") is not None else "",
         time("sample_32_us"), time("sample_256_us"), "; ".join(notes),
     ]  # fmt: skip
@@ -146,6 +154,8 @@ def made_by(saved: dict[str, Any]) -> str:
 
 def title_of(results: Sequence[Result]) -> str:
     """What a table is about."""
+    if results[0].get("fresh"):
+        return "What the library itself adds to a process: a tiny buffer in a fresh process"
     return f"{results[0]['workload']}, {max(result['transitions'] for result in results):,} transitions"
 
 
@@ -166,4 +176,7 @@ def _human_percent(percent: float) -> str:
 
 
 def _in_unit(value: float, unit: str) -> str:
-    return f"{value:.0f} {unit}" if unit in ("MB", "us") else f"{value:.2f} %" if unit == "%" else f"{value:.2f}x"
+    if unit == "MB":
+        return f"{value:.0f} MB" if value >= 99.95 else f"{value:.1f} MB"
+    digits = 0 if unit == "us" else 2
+    return f"{value:.{digits}f}{'x' if unit == 'x' else f' {unit}'}"

@@ -1,7 +1,9 @@
 """Measure buffers on real Atari frames: memory as the process has it, add and sample, as ratios to SB3's own buffer.
 
 Frames are recorded once and kept in a cache. Each buffer is measured in a process of its own, in turns, on one thread.
-Memory is what the process grows by (RSS). A name is a compression_method, with @ and a number for block_frames, e.g. zstd9@64.
+Memory is what the process grows by (RSS): the buffer alone, and the whole process from before this library is imported. What
+the library itself takes is measured with a tiny buffer.
+A name is a compression_method, with @ and a number for block_frames, e.g. zstd9@64.
 --check measures all that is promised, and fails where it is not kept. --sizes measures what `estimate` goes by.
 """
 
@@ -93,11 +95,12 @@ def run(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """A table and two plots per game."""
-    from sb3_extra_buffers.bench.bars import Group
+    from sb3_extra_buffers.bench.bars import Group, weight_group
 
     groups = [Group("compare", game, tuple(jobs_for(args, game))) for game in args.game]
+    groups.append(weight_group(args.cache))
     results = measure(groups, args)
-    saved = save(args, "bench", dict(zip(args.game, results, strict=True)))
+    saved = save(args, "bench", {group.label: found for group, found in zip(groups, results, strict=True)})
     for game in args.game:
         draw(game, saved["workloads"][game], args.out)
     present(args, saved)
@@ -161,8 +164,9 @@ def measure_sizes(args: argparse.Namespace) -> int:
 def measure(groups: list[Group], args: argparse.Namespace) -> list[list[dict[str, Any]]]:
     """Record what is needed, then run the jobs of each group in turns."""
     from sb3_extra_buffers.bench.bars import recordings_of
-    from sb3_extra_buffers.bench.frames import ensure_recording, most_recorded
+    from sb3_extra_buffers.bench.frames import most_recorded
     from sb3_extra_buffers.bench.jobs import run_in_turns, turns_of
+    from sb3_extra_buffers.bench.recording import ensure_recording
 
     for game, steps in recordings_of(groups).items():
         with progress(f"Recording {game}", min(steps, most_recorded(game))) as update:
@@ -242,5 +246,6 @@ def present(args: argparse.Namespace, saved: dict[str, Any], verdicts: list[Verd
     if verdicts:
         show(Table(report.BAR_COLUMNS, report.bar_rows(verdicts, judged=not args.quick), report.BAR_ALIGN))
         say()
-    say("Memory is growth of the process (RSS). Ratios are to SB3's ReplayBuffer in the same run, the one with")
-    say("optimize_memory_usage where it was measured. Batches of ours were compared with those of SB3's default.")
+    say("Memory is growth of the process (RSS) from when the buffer is made; the whole process counts from before this")
+    say("library is imported. Ratios are to SB3's ReplayBuffer in the same run, the one with optimize_memory_usage where it")
+    say("was measured. Batches of ours were compared with those of SB3's default.")

@@ -21,9 +21,9 @@ def columns_of(buffer: ReplayBuffer, name: str = "observations") -> dict[str, An
 
 def codecs_of(buffer: ReplayBuffer) -> dict[str, str]:
     """Codec by key, as its shorthand; nothing for buffers that are not compressed."""
-    stores = {key: getattr(column, "store", None) for key, column in columns_of(buffer).items()}
+    leaves = {key: getattr(column, "leaf", None) for key, column in columns_of(buffer).items()}
     return {
-        key: store.codec.spec if store.codec else "undecided yet"  # `auto` waits until it has seen frames
-        for key, store in stores.items()
-        if store is not None
+        key: leaf.codec.spec if leaf.codec else "undecided yet"  # `auto` waits until it has seen frames
+        for key, leaf in leaves.items()
+        if leaf is not None
     }

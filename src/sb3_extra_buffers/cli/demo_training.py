@@ -1,7 +1,7 @@
 """One training of the demo, in a process of its own: DQN on Pong with SB3's buffer or ours, told line by line as JSON.
 
 Everything is counted from a baseline that is read when a few gradient steps are done: by then the envs, the network, its
-optimizer and the compiled kernels are in memory, and the buffer is still nearly empty. What grows from there on is the buffer.
+optimizer and the native core are in memory, and the buffer is still nearly empty. What grows from there on is the buffer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 import time
-from typing import Any
+from typing import Any, cast
 
 import torch as th
 from stable_baselines3 import DQN
@@ -48,8 +48,7 @@ class Watch(BaseCallback):
 
     def _on_step(self) -> bool:
         if self.baseline is None:
-            assert isinstance(self.model, DQN)
-            if self.model._n_updates >= WARM_UPDATES:
+            if cast(DQN, self.model)._n_updates >= WARM_UPDATES:
                 self.baseline, self.start_step, self.start_time = resident_bytes(), self.num_timesteps, time.perf_counter()
                 self.report()
         elif self.num_timesteps >= self.next_report:
@@ -78,8 +77,7 @@ def train(buffer_name: str, steps: int, seed: int) -> dict[str, Any]:
     model.learn(steps, callback=watch)
     seconds = time.perf_counter() - watch.start_time
     watch.report()
-    growth, buffer = watch.growth(), model.replay_buffer
-    assert buffer is not None
+    growth, buffer = watch.growth(), cast(ReplayBuffer, model.replay_buffer)
     return {
         "buffer": buffer_name,
         "steps": model.num_timesteps,

@@ -6,9 +6,13 @@ import argparse
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.output import Table, human_bytes, say, show, show_json
+from sb3_extra_buffers.errors import MissingBackendError
+
+if TYPE_CHECKING:
+    from sb3_extra_buffers.codecs.registry import Entry
 
 HELP = "versions, device, codecs installed and missing"
 EXAMPLES = """\
@@ -16,8 +20,6 @@ EXAMPLES = """\
   sb3-extra-buffers info --json"""
 
 PACKAGES = ("stable-baselines3", "sb3-contrib", "gymnasium", "torch", "numpy", "ale-py", "vizdoom")
-#: Backend of a codec -> the extra that installs it.
-EXTRAS = {"isal": "isal", "numba": "numba", "zstandard": "zstd", "lz4": "lz4"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +58,7 @@ def collect() -> dict[str, Any]:
             "RAM": human_bytes(ram_bytes()),
             "device": ", ".join(cuda) or "cpu",
         },
-        "codecs": [_describe(name) for name in _codec_names()],
+        "codecs": _codecs(),
     }
 
 
@@ -70,26 +72,25 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def _codec_names() -> list[str]:
+def _codecs() -> list[dict[str, str]]:
     from sb3_extra_buffers.codecs import CODECS
 
-    return list(CODECS)
+    return [_describe(entry) for entry in CODECS.values()]
 
 
-def _describe(name: str) -> dict[str, str]:
-    from sb3_extra_buffers._optional import installed
-    from sb3_extra_buffers.codecs import CODECS
-
-    entry = CODECS[name]
-    levels = entry.load().levels
-    backend, status = entry.backend, "installed"
-    if name == "delta" and not installed("numba"):
-        backend, status = "numba", "installed, slow without numba"
-    elif not entry.is_installed:
+def _describe(entry: Entry) -> dict[str, str]:
+    status = "installed"
+    if not entry.is_installed:
         status = f"missing, {entry.stand_in} stands in" if entry.stand_in else "missing"
+    try:
+        levels = entry.load().levels
+    except MissingBackendError as error:  # a codec of others, whose module needs the backend to be imported
+        levels = None
+        if entry.is_installed:
+            status = str(error)
     return {
-        "name": name,
+        "name": entry.name,
         "levels": f"{levels[0]}..{levels[1]}" if levels else "",
         "status": status,
-        "install": "" if status == "installed" else f'pip install "sb3-extra-buffers[{EXTRAS[str(backend)]}]"',
+        "install": "" if entry.is_installed else entry.install_command or "",
     }

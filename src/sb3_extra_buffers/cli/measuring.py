@@ -16,7 +16,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_extra_buffers.cli.columns import codecs_of, columns_of
 from sb3_extra_buffers.cli.playing import Experience
-from sb3_extra_buffers.codecs import available_codecs
+from sb3_extra_buffers.codecs import available_codecs, make_codec
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
 
 #: Levels that are worth a row of their own; codecs that are not named here have none.
@@ -51,9 +51,8 @@ class Measurement:
 
 
 def candidates() -> list[str]:
-    """The default first, then all that is installed; `rle` writes the same bytes as `rle-jit`, only slower."""
-    names = [name for name in available_codecs() if not (name == "rle" and "rle-jit" in available_codecs())]
-    with_levels = [_shorthand(name, level) for name in names for level in LEVELS.get(name, (None,))]
+    """The default first, then all that is installed."""
+    with_levels = [_shorthand(name, level) for name in available_codecs() for level in LEVELS.get(name, (None,))]
     return ["auto", *with_levels]
 
 
@@ -78,12 +77,15 @@ def measure(method: str, experience: Experience, reference: Reference, buffer_si
     """
     is_dict = isinstance(experience.observation_space, spaces.Dict)
     kind = CompressedDictReplayBuffer if is_dict else CompressedReplayBuffer
+    if method != "auto":
+        for column in columns_of(reference.buffer).values():
+            make_codec(method, elem_type=column.dtype.name).prepare()
     whole = _make(kind, experience, max(buffer_size, experience.transitions), compression_method=method)
     n_steps, stored = _extrapolated(whole, experience, buffer_size)
     full = _make(kind, experience, n_steps * experience.n_envs, compression_method=method)
     _add(full, experience.steps[:n_steps])
     pair = [full, reference.buffer]
-    full.sample(BATCH)  # the first one may compile
+    full.sample(BATCH)
     add, sb3_add = _add_seconds(pair, experience)
     sample, sb3_sample = map(statistics.median, _time_in_turns([[partial(b.sample, BATCH) for b in pair]] * SAMPLES))
     names = sorted({spec.partition("/")[0] for spec in codecs_of(full).values()})

@@ -1,4 +1,4 @@
-"""Codecs: the frames of a block <-> fewer bytes. Above: store. Below: errors.
+"""Codecs: the frames of a block <-> fewer bytes. Above: store. Below: native, errors.
 
 A codec is a small frozen value, made by name:
 
@@ -12,11 +12,14 @@ data = codec.encode(frames)  # (frames, frame_bytes) uint8 -> bytes
 out = np.empty_like(frames)
 codec.decode(data, out)  # fills out, or raises CorruptDataError
 ```
+
+Others' codecs are made known by `register_codec`.
 """
 
 from __future__ import annotations
 
-from sb3_extra_buffers.codecs.base import Codec
-from sb3_extra_buffers.codecs.registry import CODECS, auto_codec, available_codecs, make_codec
+from sb3_extra_buffers.codecs import builtin  # noqa: F401  registers the codecs of this library
+from sb3_extra_buffers.codecs.base import Codec, Frames
+from sb3_extra_buffers.codecs.registry import CODECS, auto_codec, available_codecs, make_codec, register_codec, restore_codec
 
-__all__ = ["CODECS", "Codec", "auto_codec", "available_codecs", "make_codec"]
+__all__ = ["CODECS", "Codec", "Frames", "auto_codec", "available_codecs", "make_codec", "register_codec", "restore_codec"]

@@ -2,7 +2,8 @@
 
 An encoded block is `tag (1 byte) | CRC-32 of tag and payload (4 bytes, little endian) | payload`. The tag says whether the
 payload is the frames themselves (RAW, where the codec would not have helped) or the codec's own bytes (CODED).
-Two names belong to the codec that writes a subclass: `_encode` and `_decode`; everyone else calls `encode` and `decode`.
+
+The author of a codec defines `compress` and `decompress`, which do not see that header. Its users call `encode` and `decode`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from abc import ABC, abstractmethod
+from enum import IntEnum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,17 +22,40 @@ from sb3_extra_buffers.errors import CodecError, CorruptDataError
 Bytes = NDArray[np.uint8]
 Readable = bytes | bytearray | memoryview | Bytes
 
+_UINT8 = np.dtype(np.uint8)
+
 RAW, CODED = 0, 1
 HEADER_BYTES = 5
 
 
+class Frames(IntEnum):
+    """How the native core keeps the blocks of a codec. Numbered as ``SB3X_FRAMES_RAW`` and so on in native/sb3x.h."""
+
+    RAW = 0  #: as they are
+    DELTA = 1  #: as patches, which the core writes and reads itself, frame by frame
+    CODEC = 2  #: whole blocks, encoded and decoded by the codec
+
+
 @dataclasses.dataclass(frozen=True)
 class Codec(ABC):
-    """Frames of a block <-> fewer bytes. A value: no state, comparable, hashable, picklable, safe in threads."""
+    """Frames of a block <-> fewer bytes. A value: no state, comparable, hashable, picklable, safe in threads.
 
+    A subclass is a frozen dataclass whose fields are the options of the codec, all with defaults. It sets `name`, defines
+    `compress` and `decompress`, and is made known by `register_codec`.
+    """
+
+    #: The name that it is registered under
     name: ClassVar[str]
-    #: lowest and highest level, or None for a codec without levels
+    #: Lowest and highest level, or None for a codec without levels. With levels there is a field ``level: int``
     levels: ClassVar[tuple[int, int] | None] = None
+    #: How the native core keeps blocks of this codec. Only with CODEC are `compress` and `decompress` used by buffers
+    frames: ClassVar[Frames] = Frames.CODEC
+
+    def __post_init__(self) -> None:
+        if self.levels is not None:
+            check_level(self.name, getattr(self, "level", None), *self.levels)
+
+    # ---- for users of a codec
 
     def encode(self, frames: Bytes, base: Bytes | None = None) -> bytes:
         """Bytes from which `decode` gives back exactly these frames; at most 5 bytes longer than the frames.
@@ -38,7 +63,8 @@ class Codec(ABC):
         :param frames: C-contiguous uint8 array ``(frames, frame_bytes)``
         :param base: a frame ``(frame_bytes,)`` that the frames may resemble, needed again to decode
         """
-        payload = self._encode(frames, base)
+        check_frames("frames", frames, base)
+        payload = self.compress(frames, base)
         if payload is None or len(payload) >= frames.nbytes:
             return with_header(RAW, frames)
         return with_header(CODED, payload)
@@ -51,21 +77,19 @@ class Codec(ABC):
         :param base: the base that was given to `encode`
         :param verify: check the CRC; off for bytes that never left this process
         """
+        check_frames("out", out, base)
+        if not out.flags.writeable:
+            raise ValueError("out must be writable, got a read-only array")
         tag, payload = split_header(data, verify=verify)
         if tag == RAW:
             if len(payload) < out.nbytes:
                 raise CorruptDataError(f"A raw block of {len(payload)} bytes cannot fill {out.nbytes} bytes")
             out.reshape(-1)[:] = np.frombuffer(payload, np.uint8, out.nbytes)
             return
-        self._decode(payload, out, base)
+        self.decompress(payload, out, base)
 
-    @abstractmethod
-    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable | None:
-        """The codec's own bytes, or None when it would not help."""
-
-    @abstractmethod
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
-        """Fill ``out`` from the codec's own bytes, or raise CorruptDataError."""
+    def prepare(self) -> None:  # noqa: B027  most codecs have nothing to prepare
+        """Do now what the first `encode` would have to wait for, e.g. compile. Nothing for most codecs."""
 
     @property
     def spec(self) -> str:
@@ -76,7 +100,47 @@ class Codec(ABC):
     @classmethod
     def options(cls) -> tuple[str, ...]:
         """Names that `compression_kwargs` may hold for this codec."""
-        return tuple(field.name for field in dataclasses.fields(cls))
+        return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+
+    # ---- for subclasses to define
+
+    @abstractmethod
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable | None:
+        """The codec's own bytes for a block, or None when it would not help; see `encode`. Must not change the frames."""
+
+    @abstractmethod
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+        """Fill ``out`` from what `compress` returned, or raise CorruptDataError; see `decode`.
+
+        ``out`` may have fewer rows than were compressed: then only the first frames are asked for. The payload may be
+        damaged, and must never lead to a write outside of ``out``.
+        """
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled by name and options, so that the class may live elsewhere, or a stand-in may be all there is."""
+        from sb3_extra_buffers.codecs.registry import is_registered, restore_codec
+
+        if is_registered(type(self)):
+            return restore_codec, (self.name, {option: getattr(self, option) for option in self.options()})
+        return super().__reduce_ex__(protocol)
+
+
+def check_frames(name: str, frames: Bytes, base: Bytes | None) -> None:
+    """Refuse arrays whose memory is not what the core and the libraries take it for: they are given its address only."""
+    if not _is_bytes(frames, 2):
+        raise ValueError(f"{name} must be a C-contiguous uint8 array (frames, frame_bytes), got {_described(frames)}")
+    if base is not None and not (_is_bytes(base, 1) and base.size == frames.shape[1]):
+        raise ValueError(f"base must be a C-contiguous uint8 array ({frames.shape[1]},), got {_described(base)}")
+
+
+def _is_bytes(array: Any, ndim: int) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == _UINT8 and array.ndim == ndim and array.flags.c_contiguous
+
+
+def _described(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return repr(type(array))
+    return f"{array.dtype} {array.shape}" + ("" if array.flags.c_contiguous else ", not contiguous")
 
 
 def with_header(tag: int, payload: Readable) -> bytes:

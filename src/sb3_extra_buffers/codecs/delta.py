@@ -1,7 +1,8 @@
 """`delta`: each frame as patches on the one before it. The fastest to read: patches go straight into the batch.
 
 The first frame of a block is patched onto the base, a frame that the store keeps for many blocks (all zeros without one);
-so is a frame that has little in common with the one before it, as after a reset.
+so is a frame that has little in common with the one before it, as after a reset. The patches are written and read by the
+native core.
 """
 
 from __future__ import annotations
@@ -9,31 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable
+from sb3_extra_buffers import native
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Frames, Readable
 from sb3_extra_buffers.errors import CorruptDataError
 
 
 @dataclass(frozen=True)
 class Delta(Codec):
-    """Temporal delta, compiled by numba; without numba the same bytes, slowly."""
+    """Temporal delta."""
 
     name: ClassVar[str] = "delta"
+    frames: ClassVar[Frames] = Frames.DELTA
 
-    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable | None:
-        from sb3_extra_buffers.codecs import patches
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable | None:
+        return native.delta_encode(frames, base, frames.nbytes)
 
-        out = np.empty(frames.nbytes, np.uint8)
-        length = patches.encode_delta(frames, _or_zeros(base, frames), out)
-        return None if length < 0 else out[:length]
-
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
-        from sb3_extra_buffers.codecs import patches
-
-        if not patches.decode_delta(np.frombuffer(payload, np.uint8), _or_zeros(base, out), out):
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+        if not native.delta_decode(payload, base, out):
             raise CorruptDataError(f"delta: a block of {len(payload)} bytes has patches that do not fit its frames")
-
-
-def _or_zeros(base: Bytes | None, frames: Bytes) -> Bytes:
-    return np.zeros(frames.shape[1], np.uint8) if base is None else base

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sb3_extra_buffers._optional import require
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_level, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 
@@ -18,16 +17,12 @@ class Igzip(Codec):
     levels: ClassVar[tuple[int, int] | None] = (0, 3)
     level: int = 1
 
-    def __post_init__(self) -> None:
-        check_level(self.name, self.level, 0, 3)
-        require("isal.isal_zlib", extra="isal", what="Codec 'igzip'")
-
-    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable:
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
         from isal import isal_zlib
 
         return isal_zlib.compress(frames, self.level)
 
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         from isal import isal_zlib
 
         try:

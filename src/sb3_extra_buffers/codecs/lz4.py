@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sb3_extra_buffers._optional import require
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_level, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 #: Negative levels trade size for speed; beyond this lz4 itself stops distinguishing them.
@@ -21,17 +20,13 @@ class Lz4Frame(Codec):
     levels: ClassVar[tuple[int, int] | None] = (_FASTEST, 16)
     level: int = 0
 
-    def __post_init__(self) -> None:
-        check_level(self.name, self.level, _FASTEST, 16)
-        require("lz4.frame", extra="lz4", what="Codec 'lz4-frame'")
-
-    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable:
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
         import lz4.frame
 
         encoded: bytes = lz4.frame.compress(frames, compression_level=self.level)
         return encoded
 
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         import lz4.frame
 
         try:
@@ -49,11 +44,7 @@ class Lz4Block(Codec):
     levels: ClassVar[tuple[int, int] | None] = (_FASTEST, 12)
     level: int = 0
 
-    def __post_init__(self) -> None:
-        check_level(self.name, self.level, _FASTEST, 12)
-        require("lz4.block", extra="lz4", what="Codec 'lz4-block'")
-
-    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable:
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
         import lz4.block
 
         encoded: bytes
@@ -63,7 +54,7 @@ class Lz4Block(Codec):
             encoded = lz4.block.compress(frames, mode="fast", acceleration=max(1, -self.level))
         return encoded
 
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         import lz4.block
 
         try:

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_level, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Frames, Readable, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 
@@ -15,11 +15,12 @@ class NoCodec(Codec):
     """Frames as they are: only frame sharing saves memory. The right choice for small vectors."""
 
     name: ClassVar[str] = "none"
+    frames: ClassVar[Frames] = Frames.RAW
 
-    def _encode(self, frames: Bytes, base: Bytes | None) -> None:
+    def compress(self, frames: Bytes, base: Bytes | None) -> None:
         return None
 
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         raise CorruptDataError("none: this block was written by another codec")
 
 
@@ -31,13 +32,10 @@ class Gzip(Codec):
     levels: ClassVar[tuple[int, int] | None] = (0, 9)
     level: int = 1
 
-    def __post_init__(self) -> None:
-        check_level(self.name, self.level, 0, 9)
-
-    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable:
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
         return zlib.compress(frames, self.level)
 
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         try:
             # max_length: only as far as needed, and no more than there is room for
             decoded = zlib.decompressobj().decompress(payload, out.nbytes)

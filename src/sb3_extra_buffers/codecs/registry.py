@@ -1,14 +1,20 @@
-"""Codecs by name: the literal table, the shorthand, and the rule behind `auto`."""
+"""Codecs by name: the open registry, the shorthand that names a codec, and the rule behind `auto`.
+
+A codec is registered as a class, or as `"module:Class"`, which is imported when the codec is first used. The codecs of this
+library are registered the same way, in `builtin.py`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import difflib
 import importlib
 import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,44 +22,113 @@ from numpy.typing import DTypeLike
 
 from sb3_extra_buffers._optional import installed
 from sb3_extra_buffers.codecs.base import Codec, check_level
-from sb3_extra_buffers.errors import CodecError, FallbackWarning
+from sb3_extra_buffers.errors import CodecError, FallbackWarning, MissingBackendError
 
 #: `igzip3`, `igzip/3`, `zstd-5` (level -5), `lz4-frame/5`
 SHORTHAND = re.compile(r"^((?:[A-Za-z]+)|(?:[\w\-]+/))(\-?[0-9]+)$")
+#: Names that the shorthand can hold.
+_NAME = re.compile(r"[A-Za-z][\w\-]*", re.ASCII)
 
 #: Below this many bytes a frame costs more to encode than it saves; measured on vectors and small grids.
 SMALLEST_FRAME = 256
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where a codec lives and what it needs. ``stand_in`` is used, with a warning, when the backend is missing."""
+    """What was registered under a name; see `register_codec`."""
 
-    where: str
+    name: str
+    codec: type[Codec] | str
     backend: str | None = None
+    install: str | None = None
     stand_in: str | None = None
 
     def load(self) -> type[Codec]:
-        module, _, name = self.where.partition(":")
-        codec: type[Codec] = getattr(importlib.import_module(f"sb3_extra_buffers.codecs.{module}"), name)
-        return codec
+        """The codec's class, which may first have to be imported."""
+        if not isinstance(self.codec, str):
+            return self.codec
+        module, _, class_name = self.codec.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), class_name)
+        except ImportError as error:
+            raise self._missing(module, error) from error
+        except AttributeError as error:
+            message = f"Codec {self.name!r} is registered as {self.codec!r}, but {module} has no {class_name!r}"
+            raise CodecError(message) from error
+        _check_class(self.name, found)
+        loaded: type[Codec] = found
+        return loaded
 
     @property
     def is_installed(self) -> bool:
-        return self.backend is None or installed(self.backend)
+        """Whether the backend is installed; does not import it."""
+        return self.backend is None or installed(_package(self.backend))
+
+    @property
+    def install_command(self) -> str | None:
+        """What to type where the backend is missing."""
+        return f'pip install "{self.install}"' if self.install else None
+
+    def import_backend(self) -> None:
+        """Import what the codec needs, or raise an error that says how to install it."""
+        if self.backend is None:
+            return
+        if not self.is_installed:
+            raise self._missing(self.backend)
+        try:
+            importlib.import_module(self.backend)
+        except ImportError as error:
+            raise self._missing(self.backend, error) from error
+
+    def _missing(self, module: str, error: ImportError | None = None) -> MissingBackendError:
+        """The error for a module that was not found, or is there but cannot be imported."""
+        needed = self.backend if self.backend and not self.is_installed else module
+        package = _package(needed)
+        reason = f"cannot import {module} ({error})" if error and installed(package) else f"needs the {package} package"
+        return MissingBackendError(f"Codec {self.name!r} {reason}" + (f": {self.install_command}" if self.install else ""))
 
 
-CODECS: dict[str, Entry] = {
-    "none": Entry("plain:NoCodec"),
-    "rle": Entry("rle:Rle"),
-    "rle-jit": Entry("rle:RleJit", backend="numba", stand_in="rle"),
-    "gzip": Entry("plain:Gzip"),
-    "igzip": Entry("isal:Igzip", backend="isal", stand_in="gzip"),
-    "zstd": Entry("zstd:Zstd", backend="zstandard"),
-    "lz4-frame": Entry("lz4:Lz4Frame", backend="lz4"),
-    "lz4-block": Entry("lz4:Lz4Block", backend="lz4"),
-    "delta": Entry("delta:Delta"),
-}
+_entries: dict[str, Entry] = {}
+#: Name -> what was registered under it. To be read only; `register_codec` adds to it.
+CODECS: Mapping[str, Entry] = MappingProxyType(_entries)
+
+
+def register_codec(
+    name: str,
+    codec: type[Codec] | str,
+    *,
+    backend: str | None = None,
+    install: str | None = None,
+    stand_in: str | None = None,
+    replace: bool = False,
+) -> None:
+    """Make a codec known under a name, wherever this library takes the name of a codec.
+
+    Names belong to a process: one that loads what a codec has written must register it first.
+
+    :param name: letters, digits, ``-`` and ``_``, beginning with a letter; not letters and a number, which would be a level
+    :param codec: a subclass of `Codec` with this ``name``, or ``"module:Class"``, to be imported when it is first used
+    :param backend: module that the codec needs; that of ``"module:Class"`` by default. Where it is not installed, the codec
+        is not among `available_codecs`
+    :param install: what ``pip install`` is to be given where the backend is missing, e.g. ``"my-codecs[fast]"``
+    :param stand_in: registered codec that reads and writes the same format; used, with a warning, where the backend is missing
+    :param replace: whether the name may be taken already
+    """
+    _check_name(name)
+    if name in _entries and not replace:
+        raise CodecError(f"A codec named {name!r} is registered already. Take another name, or pass replace=True")
+    if stand_in is not None and (stand_in not in _entries or stand_in == name):
+        raise CodecError(f"stand_in must be another registered codec, got {stand_in!r}. Registered: {', '.join(_entries)}")
+    for parameter, value in (("backend", backend), ("install", install)):
+        if not isinstance(value, (str, type(None))) or value == "":
+            raise CodecError(f"{parameter} must be a non-empty string or None, got {value!r}")
+    if not isinstance(codec, str):
+        _check_class(name, codec)
+    elif re.fullmatch(r"[\w.]+:\w+", codec) is None:
+        raise CodecError(f"codec must be a subclass of Codec or 'module:Class', got {codec!r}")
+    elif backend is None and not codec.startswith(f"{_package(__name__)}."):
+        backend = codec.partition(":")[0]
+    _entries[name] = Entry(name, codec, backend, install, stand_in)
 
 
 def available_codecs() -> list[str]:
@@ -68,37 +143,47 @@ def make_codec(spec: str, options: Mapping[str, Any] | None = None, **defaults: 
     :param options: the user's ``compression_kwargs``; an unknown name is an error
     :param defaults: values for options that the codec may or may not have
     """
-    if not isinstance(spec, str):
-        raise CodecError(f"compression_method must be a codec's name, got {spec!r}. {_installed_names()}")
-    name, level = _split(spec)
-    entry = CODECS.get(name)
-    if entry is None:
-        close = _close_names(name)
-        suggestion = f" Did you mean {close[0]!r}?" if close else ""
-        raise CodecError(f"No codec named {spec!r}.{suggestion} {_installed_names()}")
-    codec = entry.load()
-    arguments = {key: value for key, value in defaults.items() if key in codec.options()}
-    for key, value in (options or {}).items():
-        if key not in codec.options():
-            allowed = ", ".join(codec.options()) or "none at all"
-            raise CodecError(f"Codec {name!r} has no option {key!r}. Its options: {allowed}")
-        arguments[key] = value
-    if level is not None:
-        if codec.levels is None:
-            raise CodecError(f"Codec {name!r} has no levels, got {spec!r}. Write {name!r}")
-        if "level" in (options or {}) and options["level"] != level:  # type: ignore[index]
-            raise CodecError(f"{spec!r} says level {level}, compression_kwargs says {options['level']}")  # type: ignore[index]
-        arguments["level"] = level
-    if entry.is_installed or entry.stand_in is None:
-        return codec(**arguments)
-    return _make_stand_in(name, entry.stand_in, codec, arguments)
+    entry, level = _find(spec)
+    given = dict(options or {})
+    if level is not None and given.setdefault("level", level) != level:
+        raise CodecError(f"{spec!r} says level {level}, compression_kwargs says {given['level']!r}")
+    try:
+        entry.import_backend()
+        codec = entry.load()
+    except MissingBackendError as error:
+        if entry.stand_in is None:
+            raise
+        return _make_stand_in(entry, CODECS[entry.stand_in], given, defaults, error)
+    return codec(**_arguments(entry.name, codec, given, defaults))
+
+
+def restore_codec(name: str, options: Mapping[str, Any]) -> Codec:
+    """The codec that saved bytes were written with, or an error that says how to make it known. Pickled codecs call this.
+
+    :param name: its name
+    :param options: its options
+    """
+    if name not in CODECS:
+        raise CodecError(
+            f"This was written by codec {name!r}, which is not registered in this process. "
+            f"Call register_codec({name!r}, ...) before you load it. {_installed_names()}"
+        )
+    return make_codec(name, options)
+
+
+def is_registered(codec: type[Codec]) -> bool:
+    """Whether the name of this class leads to this class."""
+    entry = CODECS.get(getattr(codec, "name", ""))
+    with contextlib.suppress(CodecError, MissingBackendError):
+        return entry is not None and entry.load() is codec
+    return False
 
 
 def auto_codec(frame_shape: tuple[int, ...], dtype: DTypeLike) -> str:
     """The name that `auto` stands for: the best installed choice for frames of this shape and dtype.
 
     1. ``none`` for small frames and for vectors of floats: sharing alone is about as small, and faster.
-    2. ``delta`` for other frames of integers or bools with one channel (grayscale, palette, masks), if numba is installed.
+    2. ``delta`` for other frames of integers or bools with one channel (grayscale, palette, masks).
     3. Otherwise (RGB, float images) ``zstd``; where that is not installed ``igzip``, else ``gzip``.
 
     :param frame_shape: shape of one frame
@@ -108,48 +193,100 @@ def auto_codec(frame_shape: tuple[int, ...], dtype: DTypeLike) -> str:
     if math.prod(frame_shape) * itemsize < SMALLEST_FRAME or (kind == "f" and len(frame_shape) <= 1):
         return "none"
     channels = min(frame_shape[0], frame_shape[-1]) if len(frame_shape) == 3 else 1
-    if kind in "uib" and channels == 1 and _numba_works():
+    if kind in "uib" and channels == 1:
         return "delta"
     return next(name for name in ("zstd", "igzip", "gzip") if CODECS[name].is_installed)
 
 
-def _numba_works() -> bool:
-    """Whether kernels would really be compiled: numba may be installed and yet broken or switched off."""
-    if not installed("numba"):
-        return False
-    from sb3_extra_buffers.codecs.compiling import COMPILED  # imports numba, which `auto` is about to use
-
-    return COMPILED
+def split_spec(spec: str) -> tuple[str, int | None]:
+    """Name and level of a shorthand: ``"zstd-5"`` -> ``("zstd", -5)``. The name need not exist."""
+    match = None if spec in CODECS else SHORTHAND.fullmatch(spec)
+    return (spec, None) if match is None else (match[1].removesuffix("/"), int(match[2]))
 
 
-def _split(spec: str) -> tuple[str, int | None]:
-    if spec in CODECS:
-        return spec, None
-    match = SHORTHAND.fullmatch(spec)
-    if match is None:
-        return spec, None
-    return match[1].removesuffix("/"), int(match[2])
+def _find(spec: str) -> tuple[Entry, int | None]:
+    if not isinstance(spec, str):
+        raise CodecError(f"compression_method must be a codec's name, got {spec!r}. {_installed_names()}")
+    name, level = split_spec(spec)
+    if name not in CODECS:
+        close = _close_names(name)
+        suggestion = f" Did you mean {close[0]!r}?" if close else ""
+        raise CodecError(f"No codec named {spec!r}.{suggestion} {_installed_names()} Others are added by register_codec")
+    return CODECS[name], level
 
 
-def _make_stand_in(name: str, stand_in: str, wanted: type[Codec], arguments: dict[str, Any]) -> Codec:
-    if "level" in arguments and wanted.levels is not None:
-        check_level(name, arguments["level"], *wanted.levels)
-        arguments["level"] = max(1, arguments["level"])  # igzip's 0 compresses, gzip's 0 does not
-    entry = CODECS[name]
-    warnings.warn(
-        f"Codec {name!r} needs the {entry.backend} package, using {stand_in!r} instead. "
-        f'To get it: pip install "sb3-extra-buffers[{entry.backend}]"',
-        FallbackWarning,
-        stacklevel=3,
-    )
-    return CODECS[stand_in].load()(**arguments)
+def _arguments(name: str, codec: type[Codec], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What the class is called with: the user's options, which it must have, and those defaults that it has."""
+    if "level" in given and codec.levels is None:
+        raise CodecError(f"Codec {name!r} has no levels, got level {given['level']!r}. Write {name!r}")
+    allowed = codec.options()
+    for option in given:
+        if option not in allowed:
+            raise CodecError(f"Codec {name!r} has no option {option!r}. Its options: {', '.join(allowed) or 'none at all'}")
+    return {option: value for option, value in {**defaults, **given}.items() if option in allowed}
+
+
+def _make_stand_in(
+    entry: Entry, stand_in: Entry, given: Mapping[str, Any], defaults: Mapping[str, Any], reason: MissingBackendError
+) -> Codec:
+    """Options and levels are still those of the codec that was asked for."""
+    stand_in.import_backend()
+    codec = wanted = stand_in.load()
+    with contextlib.suppress(MissingBackendError):  # its module may not be importable without the backend
+        wanted = entry.load()
+    arguments = _arguments(entry.name, wanted, given, defaults)
+    if "level" in arguments:
+        check_level(entry.name, arguments["level"], *(wanted.levels or (0, 0)))
+        lowest, highest = codec.levels or (0, 0)
+        # Not 0, which means "do not compress" to gzip, but not to igzip.
+        arguments["level"] = min(max(arguments["level"], lowest), highest) or 1
+    warnings.warn(f"{reason}. Until then {stand_in.name!r} stands in for it", FallbackWarning, stacklevel=3)
+    return codec(**{option: value for option, value in arguments.items() if option in codec.options()})
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise CodecError(
+            f"A codec's name must be letters, digits, '-' and '_', beginning with a letter, got {name!r}: "
+            "anything else could not be followed by a level"
+        )
+    match = SHORTHAND.fullmatch(name)
+    if match is not None:
+        raise CodecError(
+            f"A codec cannot be named {name!r}: that is codec {match[1]!r} with level {int(match[2])}. "
+            f"Take a name that does not end in a number, e.g. {name + '-codec'!r}"
+        )
+    if name == "auto":
+        raise CodecError("A codec cannot be named 'auto': that lets the library choose a codec. Take another name")
+
+
+def _check_class(name: str, codec: Any) -> None:
+    """Refuse a class that `make_codec` could not use."""
+    if not isinstance(codec, type) or not issubclass(codec, Codec):
+        raise CodecError(f"Codec {name!r} must be a subclass of sb3_extra_buffers.codecs.Codec, got {codec!r}")
+    kind = f"Codec {name!r}: class {codec.__qualname__}"
+    missing = sorted(codec.__abstractmethods__)
+    if missing:
+        raise CodecError(f"{kind} does not define {' and '.join(missing)}. See the docstrings of Codec")
+    if getattr(codec, "name", None) != name:
+        raise CodecError(f"{kind} must have the name it is registered under: set `name: ClassVar[str] = {name!r}`")
+    if (codec.levels is not None) != ("level" in codec.options()):
+        raise CodecError(f"{kind} must have both `levels` (lowest, highest) and a dataclass field `level: int`, or neither")
+    for field in dataclasses.fields(codec):
+        if field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise CodecError(f"{kind} must have a default for its option {field.name!r}")
 
 
 def _close_names(name: str) -> list[str]:
     """Codecs that a misspelled name may have meant: those that begin so, or look alike."""
-    begun = [codec for codec in CODECS if codec.startswith(name.lower())]
-    return begun or difflib.get_close_matches(name.lower().rstrip("-0123456789/"), CODECS, n=1)
+    lower = {codec.lower(): codec for codec in CODECS}
+    begun = [codec for key, codec in lower.items() if key.startswith(name.lower())]
+    return begun or [lower[key] for key in difflib.get_close_matches(name.lower().rstrip("-0123456789/"), lower, n=1)]
 
 
 def _installed_names() -> str:
     return f"Installed: {', '.join(['auto', *available_codecs()])}."
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]

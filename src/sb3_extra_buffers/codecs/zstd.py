@@ -10,7 +10,6 @@ import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sb3_extra_buffers._optional import require
 from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_level, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
@@ -35,21 +34,26 @@ class Zstd(Codec):
     level: int = 3
 
     def __post_init__(self) -> None:
-        check_level(self.name, self.level, -100, 22)
+        super().__post_init__()
         if self.level == 0:  # zstd itself reads 0 as "the default", which would make "zstd0" a silent "zstd3"
             check_level("zstd", self.level, 1, 22)
-        require("zstandard", extra="zstd", what="Codec 'zstd'")
 
-    def _encode(self, frames: Bytes, base: Bytes | None) -> Readable:
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
         compressor = _contexts.compressors.get(self.level)
         if compressor is None:
             import zstandard
 
             compressor = _contexts.compressors[self.level] = zstandard.ZstdCompressor(level=self.level)
-        encoded: bytes = compressor.compress(memoryview(frames))
+        try:
+            encoded: bytes = compressor.compress(memoryview(frames))
+        except Exception as error:
+            refused = _without_memory(error)
+            if refused is None:
+                raise
+            raise refused from error
         return encoded
 
-    def _decode(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         import zstandard
 
         if _contexts.decompressor is None:
@@ -70,4 +74,9 @@ class Zstd(Codec):
                         raise CorruptDataError(f"zstd: a block ends after {filled} of {out.nbytes} bytes")
                     filled += count
         except zstandard.ZstdError as error:
-            raise CorruptDataError(f"zstd: {error}") from error
+            raise _without_memory(error) or CorruptDataError(f"zstd: {error}") from error
+
+
+def _without_memory(error: Exception) -> MemoryError | None:
+    """The MemoryError that an error of zstandard stands for, if it does."""
+    return MemoryError(f"zstd: {error}") if "not enough memory" in str(error) else None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from sb3_extra_buffers.codecs import auto_codec, make_codec
-from sb3_extra_buffers.store import ArrayView, FrameLayout, FrameStore, MemoryUsage
+from sb3_extra_buffers.store import ArrayView, FrameLayout, LeafStore, MemoryUsage, StorePlan
 
 
 class CompressedArray(ArrayView):
@@ -38,9 +38,10 @@ class CompressedArray(ArrayView):
         method = auto_codec(layout.frame_shape, layout.dtype) if compression_method == "auto" else compression_method
         codec = make_codec(method, compression_kwargs, elem_type=layout.dtype.name)
         # One observation a block: cells are written in any order, and a block lives as long as any of its frames.
-        store = FrameStore(layout, math.prod(shape), codec, block_frames=1)
-        super().__init__(store, 0, shape, layout.shape, layout.dtype)
+        plan = StorePlan(layout.shape, layout.dtype, math.prod(shape), 1, 1, codec=codec, frame_stack=1, block_frames=1)
+        super().__init__(LeafStore(plan), 0, shape, layout.shape, layout.dtype)
 
     def memory_usage(self) -> MemoryUsage:
         """What the written cells would take as a plain array, and what they take."""
-        return self.store.memory_usage()
+        with self.leaf.lock:
+            return self.leaf.store.memory_usage()

@@ -1,4 +1,4 @@
-"""dtypes for `dtypes=`, and the compilation of kernels ahead of time."""
+"""dtypes for `dtypes=`, and compilation ahead of time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sb3_extra_buffers.codecs import make_codec
 
 
 def has_numba() -> bool:
-    """Whether `-jit` codecs and `delta` are compiled."""
+    """Whether `rle-jit` is itself, compiled by numba, not `rle` in its place."""
     return installed("numba")
 
 
 def has_igzip() -> bool:
-    """Whether `igzip` is itself, not gzip in its place."""
+    """Whether `igzip` is itself, not `gzip` in its place."""
     return installed("isal")
 
 
@@ -41,7 +41,7 @@ def find_buffer_dtypes(
 ) -> dict[str, Any]:
     """`dtypes=` for a compressed buffer: store in this dtype, with the smallest run lengths that fit an observation.
 
-    Compiles the kernels of `-jit` methods, so that the first `add` need not wait for it.
+    A codec that has to compile something does so now, so that the first `add` need not wait for it.
 
     :param obs_shape: shape of an observation
     :param elem_dtype: dtype of an observation
@@ -49,8 +49,8 @@ def find_buffer_dtypes(
     """
     n = obs_shape if isinstance(obs_shape, int) else math.prod(obs_shape)
     dtypes: dict[str, Any] = {"elem_type": np.dtype(elem_dtype).type, "runs_type": find_smallest_dtype(n)}
-    if compression_method != "auto" and "jit" in make_codec(compression_method).name:
-        init_jit(**dtypes)
+    if compression_method != "auto":
+        make_codec(compression_method, **dtypes).prepare()
     return dtypes
 
 
@@ -62,6 +62,4 @@ def init_jit(elem_type: DTypeLike = np.uint8, runs_type: DTypeLike = np.uint16) 
     """
     if not has_numba():
         return
-    codec = make_codec("rle-jit", {"elem_type": np.dtype(elem_type).name, "runs_type": np.dtype(runs_type).name})
-    frames = np.zeros((1, 64 * np.dtype(elem_type).itemsize), np.uint8)
-    codec.decode(codec.encode(frames), np.empty_like(frames))
+    make_codec("rle-jit", {"elem_type": elem_type, "runs_type": runs_type}).prepare()

@@ -9,21 +9,21 @@ Below: store. Above: replay.py and rollout.py, whose classes are little more tha
 
 from __future__ import annotations
 
-import inspect
-import threading
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.buffers import BaseBuffer
+from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 
 from sb3_extra_buffers.compressed.options import CompressionOptions
+from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.compressed.stored_leaf import StoredDict, StoredLeaf
 from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
 from sb3_extra_buffers.store import MemoryUsage
+from sb3_extra_buffers.store.locks import new_lock
 
 Batch = TypeVar("Batch", bound=tuple[Any, ...])
 
@@ -41,15 +41,18 @@ class BufferMemoryUsage(NamedTuple):
 class CompressedObservations(BaseBuffer):
     """Put before an SB3 buffer class, keeps its observations compressed.
 
+    It also takes the arguments of the SB3 class, by name. The public classes show their whole signature.
+
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
         another dtype than the space's; left out, nothing is ever lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
-    :param compression_kwargs: options of the codec
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
     :param decompression_kwargs: kept for compatibility; may hold the same options
-    :param output_dtype: ``"raw"``, the space's dtype, or ``"float"``, float32
-    :param frame_stack: frames in an observation; ``"auto"`` finds out, 1 switches frame sharing within stacks off
-    :param block_frames: frames that are compressed together
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
     """
 
     #: Columns that share a store: `observations`, and for replay buffers `next_observations`.
@@ -59,24 +62,45 @@ class CompressedObservations(BaseBuffer):
     #: What keywords there are, and what holds a leaf; device buffers have their own.
     _options_class: ClassVar[type[CompressionOptions]] = CompressionOptions
     _leaf_class: ClassVar[type[StoredLeaf]] = StoredLeaf
-    #: What `_connect` sets up.
-    _not_pickled: tuple[str, ...] = ("_lock",)
+    #: What was interrupted and is to be made up for by the next call: an `add` to this slot, or -1 for reading.
+    _interrupted: int | None = None
+    #: The advice for an observation space of the wrong kind, Dict or not. None: the space is not checked.
+    _instead: ClassVar[str | None] = None
 
+    @constructor
     def __init__(
         self,
         buffer_size: int,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        known = [name for name in inspect.signature(self._options_class).parameters if not name.startswith("_")]
-        self._options = self._options_class(**{name: kwargs.pop(name) for name in known if name in kwargs})
-        self._lock = threading.RLock()
+        **arguments: Any,
+    ) -> None: ...
+
+    @classmethod
+    def _storage_keywords(cls) -> list[str]:
+        """Names of the keywords that this library adds to SB3's arguments."""
+        return cls._options_class.keywords()
+
+    @classmethod
+    def _classes_behind(cls) -> tuple[type, ...]:
+        """The classes that follow this mixin: SB3's, and a user's own that are named behind a buffer of this library."""
+        return cls.__mro__[cls.__mro__.index(CompressedObservations) + 1 :]
+
+    def _set_up(self, arguments: dict[str, Any]) -> None:
+        """Construct the buffer. SB3's constructor gets all arguments but the storage keywords.
+
+        :param arguments: the arguments that were given to the constructor, by name
+        """
+        buffer_size, action_space = arguments.pop("buffer_size"), arguments.pop("action_space")
+        observation_space = arguments.pop("observation_space")
+        self._check_space(observation_space)
+        storage = {name: arguments.pop(name) for name in self._storage_keywords() if name in arguments}
+        self._options = self._options_class(**storage)
+        self._lock = new_lock()
         self._leaves: dict[str, StoredLeaf] = {}
         self._fresh: list[NDArray[Any]] = []  # decoded for the batch that is being made, held by nobody else
         obs_shape = get_obs_shape(observation_space)
-        super().__init__(buffer_size, hollow(observation_space), action_space, *args, **kwargs)
+        super().__init__(buffer_size, hollow(observation_space), action_space, **arguments)
         self.observation_space, self.obs_shape = observation_space, obs_shape  # type: ignore[assignment]
         self._is_dict = isinstance(observation_space, spaces.Dict)
         leaves = leaves_of(observation_space, obs_shape)
@@ -89,13 +113,23 @@ class CompressedObservations(BaseBuffer):
             )
         #: All of the observation, to check and to write.
         self._stored: Any = StoredDict(self._leaves) if self._is_dict else self._leaves[PLAIN]
-        self._connect()
+        self._share_lock()
         self._install_columns()
 
-    def _connect(self) -> None:
-        """Set up what is not pickled."""
+    def _check_space(self, space: spaces.Space[Any]) -> None:
+        """Raise ValueError if a Dict space is given to a class for plain spaces, or a plain space to a Dict class."""
+        name, needs_dict = type(self).__name__, isinstance(self, (DictReplayBuffer, DictRolloutBuffer))
+        if self._instead is None:
+            return
+        if needs_dict and not isinstance(space, spaces.Dict):
+            raise ValueError(f"{name} needs a Dict observation space, got {space}. {self._instead}")
+        if isinstance(space, spaces.Dict) and not needs_dict:
+            raise ValueError(f"{name} takes no Dict observation space, got one with the keys {list(space)}. {self._instead}")
+
+    def _share_lock(self) -> None:
+        """Let the buffer and its leaves have one lock."""
         for leaf in self._leaves.values():
-            leaf.store.share_lock(self._lock)
+            leaf.lock = self._lock
 
     def _install_columns(self) -> None:
         """Put columns where SB3 has its arrays."""
@@ -105,30 +139,66 @@ class CompressedObservations(BaseBuffer):
 
     def memory_usage(self) -> BufferMemoryUsage:
         """What the observations would take as plain arrays, and what they take."""
-        keys = {key: leaf.store.memory_usage() for key, leaf in self._leaves.items()}
+        with self._lock:
+            keys = {key: leaf.store.memory_usage() for key, leaf in self._leaves.items()}
         raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
         return BufferMemoryUsage(raw, stored, stored / raw if raw else 0.0, sum(usage.blocks for usage in keys.values()), keys)
+
+    # ---- writing
+
+    def _make_up(self) -> None:
+        """Put everything in order after a call that was interrupted. Can be interrupted itself, and repeated."""
+        for leaf in self._leaves.values():
+            leaf.reader.end()
+        slot = self._interrupted
+        if slot is not None and slot >= 0 and (self.pos != slot or self.buffer_size == 1):
+            self._stored.commit_step()
+            self._complete_add(slot)
+        self._interrupted = None
+
+    def _complete_add(self, slot: int) -> None:
+        """Do what is left of SB3's `add`, which has moved `pos` on from this slot."""
+
+    def size(self) -> int:
+        """Transitions per env that can be sampled."""
+        with self._lock:
+            if self._interrupted is not None:
+                self._make_up()
+            return super().size()
+
+    def reset(self) -> None:
+        """SB3's `reset`."""
+        with self._lock:
+            if self._interrupted is not None:
+                self._make_up()
+            super().reset()
 
     # ---- reading
 
     def _reading(self, make_batch: Callable[[], Batch]) -> Batch:
         """A batch by SB3's code, with columns read together and no writer in between."""
         with self._lock:
+            if self._interrupted is not None:
+                self._make_up()
             readers = [leaf.reader for leaf in self._leaves.values()]
-            for reader in readers:
-                reader.begin()
             try:
-                return self._finish(make_batch())
-            finally:
+                for reader in readers:
+                    reader.begin()
+                batch = self._finish(make_batch())
                 for reader in readers:
                     reader.end()
+            except BaseException:
+                self._interrupted = -1
+                self._make_up()
+                raise
+            return batch
 
     def to_torch(self, array: NDArray[Any], copy: bool = True) -> th.Tensor:
         """SB3's conversion, but for what was just decoded: it is nobody else's, so it becomes the tensor's memory."""
         for decoded in self._fresh:
             if array is decoded:
-                return super().to_torch(array, copy=False)
-        return super().to_torch(array, copy=copy)
+                copy = False
+        return super().to_torch(array, copy)
 
     def _finish(self, batch: Batch) -> Batch:
         """Apply `normalize_images` and `output_dtype` to a batch that SB3 has made."""
@@ -151,9 +221,11 @@ class CompressedObservations(BaseBuffer):
     # ---- pickling: a lock cannot be pickled
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._interrupted is not None:
+            self._make_up()
         parent = super()
         state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
-        return {name: value for name, value in state.items() if name not in self._not_pickled}
+        return {name: value for name, value in state.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parent = super()
@@ -162,6 +234,6 @@ class CompressedObservations(BaseBuffer):
         else:
             self.__dict__.update(state)
         # A shallow copy has the stores of the original, and with them its lock.
-        locks = [leaf.store.lock for leaf in self._leaves.values()]
-        self._lock = locks[0] if locks else threading.RLock()
-        self._connect()
+        locks = [leaf.lock for leaf in self._leaves.values()]
+        self._lock = locks[0] if locks else new_lock()
+        self._share_lock()

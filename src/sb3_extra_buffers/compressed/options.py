@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -43,6 +44,11 @@ class CompressionOptions:
         if unknown:
             raise ValueError(f"dtypes may hold 'elem_type' and 'runs_type', got {sorted(unknown)}")
 
+    @classmethod
+    def keywords(cls) -> list[str]:
+        """Names of the keywords."""
+        return [one.name for one in fields(cls) if not one.name.startswith("_")]
+
     def plans(self, leaves: list[Leaf], *, n_cells: int, n_streams: int, n_columns: int) -> dict[str, StorePlan]:
         """How each leaf will be stored."""
         for name in ("compression_method", "frame_stack"):
@@ -77,7 +83,7 @@ class CompressionOptions:
                 f"dtypes asks to store {leaf.dtype} observations as {dtype}: values that {dtype} cannot hold are rounded "
                 f"and clipped. Leave elem_type out to store {leaf.dtype} without loss",
                 LossyStorageWarning,
-                stacklevel=4,
+                stacklevel=level_of_caller(),
             )
         return dtype
 
@@ -123,6 +129,14 @@ class CompressionOptions:
     @staticmethod
     def _for_leaf(value: Any, leaf: Leaf, default: Any) -> Any:
         return value.get(leaf.key, default) if isinstance(value, Mapping) else value
+
+
+def level_of_caller() -> int:
+    """The `stacklevel` that makes a warning point at the user's line, however deep the constructor calls go."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__.partition(".")[0]:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _is_count(value: Any) -> bool:

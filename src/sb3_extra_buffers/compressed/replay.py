@@ -7,55 +7,32 @@ get it, cut the last episode off when `learn` is called again.
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
+import numpy as np
+import torch as th
 from gymnasium import spaces
+from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
+from sb3_extra_buffers.compressed.signatures import constructor
 
 
 class ReplayObservations(CompressedObservations):
     """What is particular to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
-    _not_pickled = ("_lock", "_add_below")
 
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        names = self._positional_names()
-        if len(args) > len(names):
-            raise TypeError(f"{type(self).__name__} takes {3 + len(names)} positional arguments, got {3 + len(args)}")
-        given = dict(zip(names, args, strict=False))
-        twice = sorted(given.keys() & kwargs.keys())
-        if twice:
-            raise TypeError(f"{type(self).__name__} got several values for {', '.join(twice)}")
-        kwargs.update(given)
+    def _set_up(self, arguments: dict[str, Any]) -> None:
+        """See `CompressedObservations`."""
         # SB3's trick of one array for both is not needed here, and it would lose the terminal observation (SB3 #934).
-        kwargs.pop("optimize_memory_usage", None)
-        super().__init__(buffer_size, observation_space, action_space, **kwargs)
-
-    def _connect(self) -> None:
-        super()._connect()
-        # What `super().add` is. To look it up at every step would take longer than to store a small observation.
-        self._add_below: Any = super().add.__func__  # type: ignore[attr-defined]
-
-    @classmethod
-    def _positional_names(cls) -> list[str]:
-        """Names of SB3's arguments behind the action space, in SB3's order."""
-        for base in cls.__mro__[cls.__mro__.index(CompressedObservations) + 1 :]:
-            names = list(inspect.signature(base).parameters)
-            if "optimize_memory_usage" in names:
-                return names[names.index("action_space") + 1 :]
-        raise TypeError(f"{cls.__name__} has no SB3 replay buffer among its bases")
+        arguments.pop("optimize_memory_usage", None)
+        super()._set_up(arguments)
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *more: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing.
@@ -63,13 +40,26 @@ class ReplayObservations(CompressedObservations):
         :param more: for a class below that takes more; it gets placeholders instead of observations
         """
         with self._lock:
-            stored, step = self._stored, self.pos
-            checked, written = stored.checked((obs, next_obs)), stored.written
-            if more:
-                super().add(written, written, action, reward, done, infos, *more)
-            else:
-                self._add_below(self, written, written, action, reward, done, infos)
-            stored.write_step(step, checked)
+            if self._interrupted is not None:
+                self._make_up()
+            stored, slot = self._stored, self.pos
+            if not stored.is_direct:
+                stored.prepare_step(slot, stored.checked((obs, next_obs)))
+                obs = next_obs = stored.placeholder
+            try:
+                super().add(obs, next_obs, action, reward, done, infos, *more)
+                if not stored.is_direct:
+                    stored.commit_step()
+            except BaseException:
+                self._interrupted = slot
+                self._make_up()
+                raise
+
+    def _complete_add(self, slot: int) -> None:
+        """See `CompressedObservations`."""
+        if self.pos >= self.buffer_size:
+            self.full = True
+            self.pos = 0
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's `sample`."""
@@ -77,18 +67,168 @@ class ReplayObservations(CompressedObservations):
 
 
 class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
-    """SB3's ReplayBuffer, with observations kept compressed."""
+    """SB3's ReplayBuffer, with observations kept compressed.
+
+    :param buffer_size: number of transitions, of all envs together
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param device: torch device of the batches
+    :param n_envs: number of parallel envs
+    :param optimize_memory_usage: accepted, but has no effect: each frame is stored once in any case
+    :param handle_timeout_termination: do not treat a time limit as the end of an episode
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "Use CompressedDictReplayBuffer"
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
+        device: th.device | str = "auto", n_envs: int = 1, optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip
 
 
 class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
-    """SB3's DictReplayBuffer, with observations kept compressed."""
+    """SB3's DictReplayBuffer, with observations kept compressed.
+
+    :param buffer_size: number of transitions, of all envs together
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param device: torch device of the batches
+    :param n_envs: number of parallel envs
+    :param optimize_memory_usage: accepted, but has no effect: each frame is stored once in any case
+    :param handle_timeout_termination: do not treat a time limit as the end of an episode
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "Use CompressedReplayBuffer"
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Dict, action_space: spaces.Space[Any],
+        device: th.device | str = "auto", n_envs: int = 1, optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip
 
 
 class CompressedHerReplayBuffer(ReplayObservations, HerReplayBuffer):
-    """SB3's HerReplayBuffer, with observations kept compressed."""
+    """SB3's HerReplayBuffer, with observations kept compressed.
+
+    :param buffer_size: number of transitions, of all envs together
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param env: the training env, which computes the rewards of new goals
+    :param device: torch device of the batches
+    :param n_envs: number of parallel envs
+    :param optimize_memory_usage: accepted, but has no effect: each frame is stored once in any case
+    :param handle_timeout_termination: do not treat a time limit as the end of an episode
+    :param n_sampled_goal: number of sampled transitions with a new goal per transition with its own
+    :param goal_selection_strategy: how new goals are chosen: ``"future"``, ``"final"`` or ``"episode"``
+    :param copy_info_dict: keep the infos and pass them to ``compute_reward``; slower
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "Hindsight needs goals: for observations without them, use CompressedReplayBuffer"
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Dict, action_space: spaces.Space[Any], env: VecEnv,
+        device: th.device | str = "auto", n_envs: int = 1, optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True, n_sampled_goal: int = 4,
+        goal_selection_strategy: GoalSelectionStrategy | str = "future", copy_info_dict: bool = False,
+        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip
+
+    def _complete_add(self, slot: int) -> None:
+        """See `CompressedObservations`. SB3 ends episodes when the transition is written."""
+        super()._complete_add(slot)
+        for env in np.flatnonzero(self.dones[slot]).tolist():
+            self._compute_episode_length(env)
 
 
 class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
-    """SB3's NStepReplayBuffer, with observations kept compressed."""
+    """SB3's NStepReplayBuffer, with observations kept compressed.
 
+    :param buffer_size: number of transitions, of all envs together
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param device: torch device of the batches
+    :param n_envs: number of parallel envs
+    :param optimize_memory_usage: accepted, but has no effect: each frame is stored once in any case
+    :param handle_timeout_termination: do not treat a time limit as the end of an episode
+    :param n_steps: number of steps whose rewards make up a return
+    :param gamma: discount factor
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "SB3 has no n-step buffer for Dict observations: use CompressedDictReplayBuffer, with single steps"
     _reads_together = False  # obs and next_obs lie n steps apart
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
+        device: th.device | str = "auto", n_envs: int = 1, optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *, n_steps: int = 3, gamma: float = 0.99, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip
+
+    def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:
+        """SB3's batch. SB3 changes the newest timeouts meanwhile, and would leave them so after an error."""
+        newest = self.pos - 1
+        timeouts = self.timeouts[newest].copy()
+        try:
+            return super()._get_samples(batch_inds, env)
+        except BaseException:
+            self.timeouts[newest] = timeouts
+            raise

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
+import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
+from sb3_extra_buffers.compressed.signatures import constructor
 
 
 class RolloutObservations(CompressedObservations):
@@ -27,16 +31,31 @@ class RolloutObservations(CompressedObservations):
             finally:
                 self.obs_shape = real
             for leaf in self._leaves.values():
-                leaf.store.clear()
+                leaf.clear()
             self._install_columns()
 
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
         with self._lock:
-            stored, step = self._stored, self.pos
-            checked = stored.checked((obs,))
-            super().add(stored.written, *args, **kwargs)
-            stored.write_step(step, checked)
+            if self._interrupted is not None:
+                self._make_up()
+            stored, slot = self._stored, self.pos
+            if not stored.is_direct:
+                stored.prepare_step(slot, stored.checked((obs,)))
+                obs = stored.placeholder
+            try:
+                super().add(obs, *args, **kwargs)
+                if not stored.is_direct:
+                    stored.commit_step()
+            except BaseException:
+                self._interrupted = slot
+                self._make_up()
+                raise
+
+    def _complete_add(self, slot: int) -> None:
+        """See `CompressedObservations`."""
+        if self.pos == self.buffer_size:
+            self.full = True
 
     def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's minibatch."""
@@ -44,8 +63,70 @@ class RolloutObservations(CompressedObservations):
 
 
 class CompressedRolloutBuffer(RolloutObservations, RolloutBuffer):
-    """SB3's RolloutBuffer, with observations kept compressed."""
+    """SB3's RolloutBuffer, with observations kept compressed.
+
+    :param buffer_size: number of steps per env
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param device: torch device of the batches
+    :param gae_lambda: trade-off of bias and variance of the advantages; 1 gives the classic advantage
+    :param gamma: discount factor
+    :param n_envs: number of parallel envs
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "Use CompressedDictRolloutBuffer"
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
+        device: th.device | str = "auto", gae_lambda: float = 1, gamma: float = 0.99, n_envs: int = 1,
+        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip
 
 
 class CompressedDictRolloutBuffer(RolloutObservations, DictRolloutBuffer):
-    """SB3's DictRolloutBuffer, with observations kept compressed."""
+    """SB3's DictRolloutBuffer, with observations kept compressed.
+
+    :param buffer_size: number of steps per env
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param device: torch device of the batches
+    :param gae_lambda: trade-off of bias and variance of the advantages; 1 gives the classic advantage
+    :param gamma: discount factor
+    :param n_envs: number of parallel envs
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "Use CompressedRolloutBuffer"
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Dict, action_space: spaces.Space[Any],
+        device: th.device | str = "auto", gae_lambda: float = 1, gamma: float = 0.99, n_envs: int = 1,
+        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip

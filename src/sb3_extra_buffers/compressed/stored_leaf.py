@@ -1,6 +1,6 @@
 """A leaf of the observation space with the store that holds it: what the mixin has one of, or one per key of a Dict.
 
-    add:  observations -> `checked` -> SB3's `add`, with `written` in their place -> `write_step`
+    add:  observations -> `checked` -> `prepare_step` -> SB3's `add`, with a placeholder in their place -> `commit_step`
 
 So they go straight into the store, without the copies that SB3 makes for arrays it keeps. What is refused, by us or by SB3,
 changes nothing.
@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import ObservationError
 from sb3_extra_buffers.spaces import Leaf
-from sb3_extra_buffers.store import ArrayView, DetectingStore
-from sb3_extra_buffers.store.array_view import WRITTEN, Reader, cast
-from sb3_extra_buffers.store.detect import StorePlan
+from sb3_extra_buffers.store import ArrayView, LeafStore, StorePlan
+from sb3_extra_buffers.store.array_view import PLACEHOLDER, Reader, cast
 
 
-class StoredLeaf:
-    """One leaf, its store, and how it is read.
+class StoredLeaf(LeafStore):
+    """One leaf of the space: checks what is added, and gives SB3 the arrays it believes it has.
 
     :param leaf: the leaf of the space
     :param plan: how it is stored
@@ -34,27 +33,24 @@ class StoredLeaf:
     """
 
     #: Device buffers have their own.
-    store_class: ClassVar[type[DetectingStore]] = DetectingStore
     view_class: ClassVar[type[ArrayView]] = ArrayView
 
     def __init__(
         self, leaf: Leaf, plan: StorePlan, buffer_size: int, n_envs: int, reads_together: int, handed_out: list[NDArray[Any]]
     ) -> None:
+        super().__init__(plan)
         self.leaf = leaf
-        self.store = self.store_class(plan)
-        self.reader = Reader(self.store, reads_together, handed_out)
-        #: Writes what was checked. The store's own method: one call less at every step.
-        self.write_step = self.store.write_step
+        self.reader = Reader(self, reads_together, handed_out)
         self._dtype = plan.dtype
         self._buffer_shape = (buffer_size, n_envs)
         self._step_shape = (n_envs, *leaf.shape)
         #: What SB3's `add` gets in place of an observation; for Discrete spaces of a shape that it may reshape.
-        self.written = np.zeros((n_envs, 1) if isinstance(leaf.space, spaces.Discrete) else (), WRITTEN)
+        self.placeholder = np.zeros((n_envs, 1) if isinstance(leaf.space, spaces.Discrete) else (), PLACEHOLDER)
 
     def column(self, number: int) -> ArrayView:
         """The array that SB3 believes it has."""
         return self.view_class(
-            self.store,
+            self,
             number,
             self._buffer_shape,
             self.leaf.shape,
@@ -95,7 +91,8 @@ class StoredDict:
 
     def __init__(self, leaves: dict[str, StoredLeaf]) -> None:
         self._leaves = leaves
-        self.written = {key: leaf.written for key, leaf in leaves.items()}
+        self.is_direct = all(leaf.is_direct for leaf in leaves.values())
+        self.placeholder = {key: leaf.placeholder for key, leaf in leaves.items()}
 
     def checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:
         """See `StoredLeaf.checked`."""
@@ -105,7 +102,12 @@ class StoredDict:
                 raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
         return {key: leaf.checked(tuple(one[key] for one in observations)) for key, leaf in self._leaves.items()}
 
-    def write_step(self, step: int, checked: dict[str, tuple[NDArray[Any], ...]]) -> None:
-        """See `StoredLeaf.write_step`."""
+    def prepare_step(self, slot: int, checked: dict[str, tuple[NDArray[Any], ...]]) -> None:
+        """See `Store.prepare_step`."""
         for key, leaf in self._leaves.items():
-            leaf.write_step(step, checked[key])
+            leaf.prepare_step(slot, checked[key])
+
+    def commit_step(self) -> None:
+        """See `Store.commit_step`."""
+        for leaf in self._leaves.values():
+            leaf.commit_step()

@@ -2,20 +2,90 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
+import torch as th
+from gymnasium import spaces
 from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
 from sb3_contrib.ppo_recurrent.ppo_recurrent import RecurrentPPO
 
 from sb3_extra_buffers.compressed.rollout import RolloutObservations
+from sb3_extra_buffers.compressed.signatures import constructor
 
 
 class CompressedRecurrentRolloutBuffer(RolloutObservations, RecurrentRolloutBuffer):  # type: ignore[misc]
-    """sb3-contrib's RecurrentRolloutBuffer, with observations kept compressed."""
+    """sb3-contrib's RecurrentRolloutBuffer, with observations kept compressed.
+
+    :param buffer_size: number of steps per env
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param hidden_state_shape: shape of the LSTM states: (steps, layers, envs, hidden size)
+    :param device: torch device of the batches
+    :param gae_lambda: trade-off of bias and variance of the advantages; 1 gives the classic advantage
+    :param gamma: discount factor
+    :param n_envs: number of parallel envs
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "Use CompressedRecurrentDictRolloutBuffer"
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
+        hidden_state_shape: tuple[int, int, int, int], device: th.device | str = "auto", gae_lambda: float = 1,
+        gamma: float = 0.99, n_envs: int = 1,
+        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip
 
 
 class CompressedRecurrentDictRolloutBuffer(RolloutObservations, RecurrentDictRolloutBuffer):  # type: ignore[misc]
-    """sb3-contrib's RecurrentDictRolloutBuffer, with observations kept compressed."""
+    """sb3-contrib's RecurrentDictRolloutBuffer, with observations kept compressed.
+
+    :param buffer_size: number of steps per env
+    :param observation_space: space of the observations
+    :param action_space: space of the actions
+    :param hidden_state_shape: shape of the LSTM states: (steps, layers, envs, hidden size)
+    :param device: torch device of the batches
+    :param gae_lambda: trade-off of bias and variance of the advantages; 1 gives the classic advantage
+    :param gamma: discount factor
+    :param n_envs: number of parallel envs
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
+        another dtype than the space's; left out, nothing is ever lost
+    :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
+    :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
+    :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
+    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
+    :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
+        off the sharing of frames within a stack
+    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    """
+
+    _instead = "Use CompressedRecurrentRolloutBuffer"
+
+    @constructor
+    def __init__(
+        self, buffer_size: int, observation_space: spaces.Dict, action_space: spaces.Space[Any],
+        hidden_state_shape: tuple[int, int, int, int], device: th.device | str = "auto", gae_lambda: float = 1,
+        gamma: float = 0.99, n_envs: int = 1,
+        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+    ) -> None: ...  # fmt: skip
 
 
 def compress_rollout_buffer(model: RecurrentPPO, **options: Any) -> RecurrentPPO:
@@ -29,7 +99,7 @@ def compress_rollout_buffer(model: RecurrentPPO, **options: Any) -> RecurrentPPO
     if not isinstance(old, (RecurrentRolloutBuffer, RecurrentDictRolloutBuffer)):
         raise TypeError(f"compress_rollout_buffer expects a RecurrentPPO model, got one with a {type(old).__name__}")
     is_dict = isinstance(old, RecurrentDictRolloutBuffer)
-    buffer_class = CompressedRecurrentDictRolloutBuffer if is_dict else CompressedRecurrentRolloutBuffer
+    buffer_class: Any = CompressedRecurrentDictRolloutBuffer if is_dict else CompressedRecurrentRolloutBuffer
     model.rollout_buffer = buffer_class(
         old.buffer_size, old.observation_space, old.action_space, old.hidden_state_shape,
         device=old.device, gae_lambda=old.gae_lambda, gamma=old.gamma, n_envs=old.n_envs, **options,

@@ -13,11 +13,11 @@ from sb3_extra_buffers.codecs.base import check_level
 from sb3_extra_buffers.codecs.registry import SHORTHAND
 from sb3_extra_buffers.codecs.zstd import Zstd
 from sb3_extra_buffers.errors import CodecError
-from sb3_extra_buffers.store.device import MakeMemory
-from sb3_extra_buffers.store.device_coded import DeviceRle, HeapMemory, HostCodec
-from sb3_extra_buffers.store.device_heap import SharedRawHeap
-from sb3_extra_buffers.store.device_memory import DenseMemory
-from sb3_extra_buffers.store.device_tiles import TileMemory
+from sb3_extra_buffers.store.device.coded import DeviceRle, HeapMemory, HostCodec
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
+from sb3_extra_buffers.store.device.memory import DenseMemory, MakeMemory
+from sb3_extra_buffers.store.device.tiles import TileMemory
+from sb3_extra_buffers.store.device.waiting import BatchingMemory
 
 
 def has_zstd() -> bool:
@@ -68,9 +68,10 @@ def memory_maker(method: str, options: Mapping[str, Any], heap: SharedRawHeap) -
     """
     family, _ = split_method(method)
     if family == "zstd":
-        return partial(HeapMemory, heap=heap, codec=HostCodec(make_codec(method, options)))
+        codec = HostCodec(make_codec(method, options))
+        return partial(BatchingMemory, make_memory=partial(HeapMemory, heap=heap, codec=codec))
     if options:
         raise CodecError(f"GPU method {method!r} has no options, got compression_kwargs={dict(options)}")
     if family == "rle":
-        return partial(HeapMemory, heap=heap, codec=DeviceRle())
-    return TileMemory if family == "tiles" else DenseMemory
+        return partial(BatchingMemory, make_memory=partial(HeapMemory, heap=heap, codec=DeviceRle()))
+    return partial(BatchingMemory, make_memory=TileMemory) if family == "tiles" else DenseMemory

@@ -14,15 +14,15 @@ from stable_baselines3.common.utils import get_device
 
 from sb3_extra_buffers.codecs import Codec
 from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
-from sb3_extra_buffers.compressed.options import CompressionOptions
+from sb3_extra_buffers.compressed.options import CompressionOptions, level_of_caller
 from sb3_extra_buffers.errors import CodecError
 from sb3_extra_buffers.gpu_buffers.methods import HEAP_METHODS, memory_maker, split_method
 from sb3_extra_buffers.gpu_buffers.utils import estimate_total_heap_bytes, numpy_dtype_to_torch
 from sb3_extra_buffers.spaces import Leaf
 from sb3_extra_buffers.store.detect import StorePlan
-from sb3_extra_buffers.store.device import DevicePlan
-from sb3_extra_buffers.store.device_heap import SharedRawHeap
-from sb3_extra_buffers.store.device_memory import OnFull, Room
+from sb3_extra_buffers.store.device.budget import ByteBudget, OnFull
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
+from sb3_extra_buffers.store.device.store import DevicePlan
 
 
 @dataclass
@@ -47,7 +47,7 @@ class GpuOptions(CompressionOptions):
                 "max_slot_bytes is deprecated: observations have no slots of a fixed size any more. Use heap_bytes, the "
                 "bytes for all of them",
                 DeprecationWarning,
-                stacklevel=6,
+                stacklevel=level_of_caller(),
             )
         for name in ("heap_bytes", "max_slot_bytes"):
             value = getattr(self, name)
@@ -63,15 +63,15 @@ class GpuOptions(CompressionOptions):
         """How each leaf will be stored."""
         plans = super().plans(leaves, n_cells=n_cells, n_streams=n_streams, n_columns=n_columns)
         methods = {leaf.key: str(self._for_leaf(self.compression_method, leaf, "tiles")) for leaf in leaves}
-        room = Room(self._limit(plans, methods, n_cells), is_hard=self.on_full != "grow")
+        budget = ByteBudget(self._limit(plans, methods, n_cells), is_hard=self.on_full != "grow")
         # Beside leaves that do not use the heap, it begins with its share and grows within the limit.
         n_heaped = sum(split_method(methods[key])[0] in HEAP_METHODS and not _is_tiny(plan) for key, plan in plans.items())
-        heap = SharedRawHeap(room.limit * n_heaped // max(len(leaves), 1), self.buffer_device, room)
+        heap = SharedRawHeap(budget.limit * n_heaped // max(len(leaves), 1), self.buffer_device, budget)
         return {
             key: DevicePlan(
                 **{field.name: getattr(plan, field.name) for field in dataclasses.fields(StorePlan)},
                 make_memory=memory_maker(methods[key], self._options_of(key), heap), device=th.device(self.buffer_device),
-                room=room,
+                budget=budget,
             )
             for key, plan in plans.items()
         }  # fmt: skip

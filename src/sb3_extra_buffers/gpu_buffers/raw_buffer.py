@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from sb3_extra_buffers.errors import HeapFullError
-from sb3_extra_buffers.store.device_heap import RawBuffer, SharedRawHeap
-from sb3_extra_buffers.store.device_memory import Room
+from sb3_extra_buffers.store.device.budget import ByteBudget
+from sb3_extra_buffers.store.device.heap import RawBuffer, SharedRawHeap
 
 __all__ = ["HeapFullError", "RawBuffer", "Room", "SharedRawHeap"]
+
+#: The name that ByteBudget had before.
+Room = ByteBudget

@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.errors import CodecError
 from sb3_extra_buffers.recording.dtypes import fitted, parse_dtypes
-from sb3_extra_buffers.store import ArrayView, DetectingStore, MemoryUsage
-from sb3_extra_buffers.store.detect import StorePlan
+from sb3_extra_buffers.store import ArrayView, LeafStore, MemoryUsage, StorePlan
 
 #: Records that are read at once while iterating: some blocks, so that a block is not decoded for each of its frames.
 _AT_ONCE = 64
@@ -121,8 +120,8 @@ class RecordBuffer:
         shape, dtype = self.frame_shape, self.dtypes.frame
         if not self._compressed:
             return np.zeros((n, *shape), dtype)
-        store = DetectingStore(StorePlan(shape, dtype, n_cells=n, n_streams=1, n_columns=1, codec=self._codec))
-        return ArrayView(store, 0, (n,), shape, dtype)
+        leaf = LeafStore(StorePlan(shape, dtype, n_cells=n, n_streams=1, n_columns=1, codec=self._codec))
+        return ArrayView(leaf, 0, (n,), shape, dtype)
 
     def _fitted_frame(self, frame: ArrayLike) -> NDArray[Any]:
         channels, *res = self.frame_shape
@@ -171,13 +170,13 @@ class RecordBuffer:
 
     def _read_frames(self, slots: NDArray[np.int64]) -> NDArray[Any] | None:
         # Straight from the store: a view would number all its cells first.
-        return self.frames.store.read(0, slots) if isinstance(self.frames, ArrayView) else _taken(self.frames, slots)
+        return self.frames.leaf.read(0, slots) if isinstance(self.frames, ArrayView) else _taken(self.frames, slots)
 
     def memory_usage(self) -> MemoryUsage:
         """What the kept steps would take in plain arrays, and what they take."""
         rest = len(self) * sum(part.itemsize for part in (self.dtypes.reward, self.dtypes.action, *self.dtypes.features))
         if isinstance(self.frames, ArrayView):
-            raw, stored, _, blocks = self.frames.store.memory_usage()
+            raw, stored, _, blocks = self.frames.leaf.store.memory_usage()
         else:
             n = len(self) if self._keeps_frames else 0
             raw = stored = n * math.prod(self.frame_shape) * self.dtypes.frame.itemsize

@@ -1,4 +1,4 @@
-"""Array views: what SB3 takes for an ndarray `(buffer_size, n_envs, *obs_shape)`, backed by cells of a store.
+"""Array views: what SB3 takes for an ndarray `(buffer_size, n_envs, *obs_shape)`, backed by cells of a leaf.
 
 Reads give real arrays; writes go to the store; `swapaxes` and `reshape` of the leading axes only rearrange cell numbers.
 Above: the buffers and CompressedArray.
@@ -18,30 +18,35 @@ from numpy import ndarray
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from sb3_extra_buffers.errors import ObservationError
-from sb3_extra_buffers.store.base import Cells, Store
+from sb3_extra_buffers.store.base import Cells
+from sb3_extra_buffers.store.host.rows import RowStore
+from sb3_extra_buffers.store.leaf import LeafStore
 
 #: dtype of what stands for observations that are in the store already, where SB3's `add` would copy and assign them again.
 #: No space has it, and NumPy copies it quickly.
-WRITTEN: np.dtype[Any] = np.dtype("V1")
+PLACEHOLDER: np.dtype[Any] = np.dtype("V1")
+
+
+_ALL = slice(None)
 
 
 class Reader:
-    """How views read a store; between `begin` and `end`, for a batch that is being made.
+    """How views read a leaf; between `begin` and `end`, for a batch that is being made.
 
     SB3 reads `next_observations` and `observations` with the same index arrays, and they share most blocks. So a read of
     one column fetches the same cells of the other too, for the read that follows. And what was read for a batch is
     remembered until `end`: nobody else holds it, so it can become the batch without another copy.
 
-    :param store: where the cells are
+    :param leaf: where the cells are
     :param n_columns: columns that are read together; 1 for none
     :param handed_out: where what was read for a batch is remembered, shared by the readers of a buffer
     """
 
-    def __init__(self, store: Store, n_columns: int = 1, handed_out: list[NDArray[Any]] | None = None) -> None:
-        self._store, self._columns = store, tuple(range(n_columns))
+    def __init__(self, leaf: LeafStore, n_columns: int = 1, handed_out: list[Any] | None = None) -> None:
+        self._leaf, self._columns = leaf, tuple(range(n_columns))
         self._batch_thread = 0  # that makes a batch; 0 for none
-        self._ahead_cells = b""  # compared as bytes, which is quick
-        self._ahead: dict[int, NDArray[Any]] = {}
+        self._ahead_cells: tuple[bytes, bytes] = (b"", b"")  # compared as bytes, which is quick
+        self._ahead: dict[int, Any] = {}
         self._handed_out = [] if handed_out is None else handed_out
 
     def begin(self) -> None:
@@ -50,23 +55,28 @@ class Reader:
 
     def end(self) -> None:
         """The batch is done."""
-        self._batch_thread, self._ahead_cells = 0, b""
+        self._batch_thread = 0
         self._ahead.clear()
         self._handed_out.clear()
 
-    def read(self, column: int, cells: Cells, *, other_columns: bool = False) -> Any:
-        """The cells of a column.
+    def read(self, column: int, cells: Cells) -> Any:
+        """The observations in cells of a column."""
+        values = self._leaf.read(column, cells)
+        if self._batch_thread == threading.get_ident():
+            self._handed_out.append(values)
+        return values
 
-        :param other_columns: whether the same cells of the other columns will probably be wanted next
-        """
+    def read_pairs(self, column: int, slots: Cells, envs: Cells) -> Any:
+        """The observations in slots of envs. The other columns will probably be wanted next."""
         if self._batch_thread != threading.get_ident():
-            return self._store.read(column, cells)
-        if not other_columns or len(self._columns) == 1:
-            values = self._store.read(column, cells)
+            with self._leaf.lock:
+                return self._leaf.store.read_columns((column,), slots, envs)[0]
+        if len(self._columns) == 1:
+            values = self._leaf.store.read_columns((column,), slots, envs)[0]
         else:
-            asked = cells.tobytes()
+            asked = slots.tobytes(), envs.tobytes()
             if column not in self._ahead or asked != self._ahead_cells:
-                arrays = self._store.read_columns(self._columns, cells)
+                arrays = self._leaf.store.read_columns(self._columns, slots, envs)
                 self._ahead_cells, self._ahead = asked, dict(zip(self._columns, arrays, strict=True))
             values = self._ahead.pop(column)
         self._handed_out.append(values)
@@ -74,21 +84,21 @@ class Reader:
 
 
 class ArrayView:
-    """An array-like over cells of a store: leading axes number the cells, the others are those of an observation.
+    """An array-like over cells of a leaf: leading axes number the cells, the others are those of an observation.
 
-    :param store: where the cells are
-    :param column: column of the store
+    :param leaf: where the cells are
+    :param column: column of the leaf
     :param shape: leading axes
     :param obs_shape: shape of one observation
     :param dtype: dtype that reads give
     :param stored_dtype: dtype that the store keeps, if it is another
     :param cells: cell numbers in the form of ``shape``; counted up if not given
-    :param reader: shared by the columns of a store
+    :param reader: shared by the columns of a leaf
     """
 
     def __init__(
         self,
-        store: Store,
+        leaf: LeafStore,
         column: int,
         shape: tuple[int, ...],
         obs_shape: tuple[int, ...],
@@ -98,11 +108,14 @@ class ArrayView:
         cells: Cells | None = None,
         reader: Reader | None = None,
     ) -> None:
-        self.store, self.column, self.obs_shape = store, column, tuple(obs_shape)
+        self.leaf, self.column, self.obs_shape = leaf, column, tuple(obs_shape)
         self.dtype = np.dtype(dtype)
         self.stored_dtype = self.dtype if stored_dtype is None else np.dtype(stored_dtype)
         self._shape, self._given_cells = tuple(shape), cells
-        self._reader = Reader(store) if reader is None else reader
+        self._is_whole = cells is None and len(self._shape) == 2  # (buffer_size, n_envs, ...), as SB3 samples it
+        self._slot_shape = self.shape[1:]
+        self._rows = leaf.store if self._is_whole and isinstance(leaf.store, RowStore) else None
+        self._reader = Reader(leaf) if reader is None else reader
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,7 +132,8 @@ class ArrayView:
     @property
     def nbytes(self) -> int:
         """Bytes that are really held, for all columns of the store."""
-        return self.store.memory_usage().stored_bytes
+        with self.leaf.lock:
+            return self.leaf.store.memory_usage().stored_bytes
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -157,8 +171,8 @@ class ArrayView:
         return self._rearranged(self._cells.reshape(wanted[:n_leading]))  # type: ignore[arg-type]
 
     def _rearranged(self, cells: Cells) -> ArrayView:
-        return ArrayView(
-            self.store, self.column, cells.shape, self.obs_shape, self.dtype,
+        return type(self)(
+            self.leaf, self.column, cells.shape, self.obs_shape, self.dtype,
             stored_dtype=self.stored_dtype, cells=cells, reader=self._reader,
         )  # fmt: skip
 
@@ -172,13 +186,12 @@ class ArrayView:
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         values: NDArray[Any]
-        if type(index) is tuple and self._given_cells is None and len(self._shape) == 2 and _is_pair_of_arrays(index):
+        if type(index) is tuple and self._is_whole and is_pair_of_arrays(index):
             try:  # the way SB3 samples: array[slots, envs, :]
-                cells: Cells = np.ravel_multi_index(index[:2], self._shape)  # type: ignore[assignment]
-            except ValueError:
+                values = self._reader.read_pairs(self.column, index[0], index[1])
+            except IndexError:
                 pass  # negative or out of bounds: below, as NumPy has it
             else:
-                values = self._reader.read(self.column, cells, other_columns=True)
                 return values.astype(self.dtype, copy=False)
         leading, rest = self._split(index)
         if leading is None:
@@ -196,15 +209,27 @@ class ArrayView:
     # ---- writing
 
     def __setitem__(self, index: Any, value: ArrayLike) -> None:
-        if type(value) is ndarray and (value.dtype is WRITTEN or value.dtype == WRITTEN):
-            return
+        if type(value) is ndarray:
+            dtype = value.dtype
+            if dtype is PLACEHOLDER:  # the observations are in the store already
+                return
+            if (
+                self._rows is not None and type(index) is int and index >= 0
+                and dtype == self.stored_dtype and value.shape == self._slot_shape
+            ):  # fmt: skip
+                self._rows.write_slot(self.column, index, value)  # from SB3's `add`, which holds the lock
+                return
+            if dtype == PLACEHOLDER:  # of a buffer that was unpickled: another object
+                return
         leading, rest = self._split(index)
         if leading is None or rest:
-            # Part of an observation: read whole observations, change them, and write them back.
-            cells = self._cells if leading is None else np.asarray(self._cells[leading])
-            whole = np.asarray(self._read(cells))
-            part = cast(np.asarray(value), self.dtype, saturate=False)
-            whole[index if leading is None else (*(slice(None),) * cells.ndim, *rest)] = part
+            # Part of an observation: read whole observations, change them, and write them back, with nobody in between.
+            with self.leaf.lock:
+                cells = self._cells if leading is None else np.asarray(self._cells[leading])
+                whole = np.asarray(self._read(cells))
+                part = cast(np.asarray(value), self.dtype, saturate=False)
+                whole[index if leading is None else (*(slice(None),) * cells.ndim, *rest)] = part
+                self.write_cells(cells.reshape(-1), whole.reshape(cells.size, *self.obs_shape))
         else:
             cells = np.asarray(self._cells[leading])
             given = np.asarray(value)
@@ -216,11 +241,11 @@ class ArrayView:
                 raise ObservationError(
                     f"Got values of shape {np.shape(value)} for a place of shape {(*cells.shape, *self.obs_shape)}"
                 ) from error
-        self.write_cells(cells.reshape(-1), whole.reshape(cells.size, *self.obs_shape))
+            self.write_cells(cells.reshape(-1), whole.reshape(cells.size, *self.obs_shape))
 
     def write_cells(self, cells: Cells, observations: NDArray[Any]) -> None:
         """Write whole observations ``(n, *obs_shape)`` into cells ``(n,)``."""
-        self.store.write(self.column, cells, cast(observations, self.stored_dtype, saturate=self.stored_dtype != self.dtype))
+        self.leaf.write(self.column, cells, cast(observations, self.stored_dtype, saturate=self.stored_dtype != self.dtype))
 
     def _split(self, index: Any) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
         """An index as (part for the leading axes, part for the axes of an observation); None where it does not fall apart."""
@@ -308,11 +333,11 @@ def _axes_of(item: Any) -> int:
     return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
 
 
-def _is_pair_of_arrays(index: tuple[Any, ...]) -> bool:
-    if not 2 <= len(index) <= 3 or (len(index) == 3 and not (isinstance(index[2], slice) and index[2] == slice(None))):
+def is_pair_of_arrays(index: tuple[Any, ...]) -> bool:
+    if not 2 <= len(index) <= 3 or (len(index) == 3 and not (isinstance(index[2], slice) and index[2] == _ALL)):
         return False
     slots, envs = index[0], index[1]
     return (
-        type(slots) is np.ndarray and type(envs) is np.ndarray
-        and slots.ndim == 1 and slots.shape == envs.shape and slots.dtype.kind in "ui" and envs.dtype.kind in "ui"
+        type(slots) is ndarray and type(envs) is ndarray and slots.ndim == 1 and slots.shape == envs.shape
+        and slots.dtype.kind in "ui" and envs.dtype.kind in "ui"
     )  # fmt: skip

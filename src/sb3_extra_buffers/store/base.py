@@ -6,12 +6,13 @@ several columns of cells: `obs` and `next_obs` of a replay buffer.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sb3_extra_buffers.store.layout import FrameLayout
 
 Cells = NDArray[np.int64]
 
@@ -24,61 +25,58 @@ class MemoryUsage(NamedTuple):
     ratio: float
     blocks: int
 
+    @classmethod
+    def of(cls, raw_bytes: int, stored_bytes: int, blocks: int = 0) -> MemoryUsage:
+        """The usage with its ratio, which is 0 for an empty store."""
+        return cls(raw_bytes, stored_bytes, stored_bytes / raw_bytes if raw_bytes else 0.0, blocks)
+
 
 class Store(ABC):
-    """The observations of one leaf.
+    """The observations of one leaf. Whoever calls it holds the lock of the leaf.
 
+    A step is written in two calls: `prepare_step` does all that can fail and changes no cell; `commit_step` cannot fail. Other
+    writes may raise half-way; then the cells they were to fill are old or new, each of them whole, and no other has changed.
+
+    :param layout: how an observation is cut into frames
     :param n_cells: cells of one column
     :param n_streams: streams; one per env
-    :param n_columns: columns
+    :param n_columns: columns, 1 or 2
     """
 
-    def __init__(self, n_cells: int, n_streams: int, n_columns: int) -> None:
-        self.n_cells, self.n_streams, self.n_columns = n_cells, n_streams, n_columns
-        self._lock = threading.RLock()
-
-    @property
-    def lock(self) -> threading.RLock:
-        """What whoever writes or reads holds meanwhile."""
-        return self._lock
-
-    def share_lock(self, lock: threading.RLock) -> None:
-        """Let a buffer and its stores have one lock."""
-        self._lock = lock
-
-    # ---- writing
+    def __init__(self, layout: FrameLayout, n_cells: int, n_streams: int, n_columns: int) -> None:
+        self.layout, self.n_cells, self.n_streams, self.n_columns = layout, n_cells, n_streams, n_columns
 
     @abstractmethod
-    def write_columns(self, first: int, cells: Cells, observations: tuple[NDArray[Any], ...]) -> None:
-        """Put observations into the same cells of one or more columns, in this order.
+    def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """Get ready to put the observations of all streams at a slot into all columns. What was prepared before is forgotten.
 
-        :param first: number of the first column
-        :param cells: ``(n,)``
-        :param observations: ``(n, *shape)`` for each column, of the dtype that is stored
+        :param observations: ``(n_streams, *shape)`` for each column, of the dtype that is stored; not changed until the commit
         """
 
+    @abstractmethod
+    def commit_step(self) -> None:
+        """Put them there. Does nothing if nothing is prepared, so that an interrupted call can be repeated."""
+
+    def write_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """Both: what `add` does, with SB3's own `add` in between."""
+        self.prepare_step(slot, observations)
+        self.commit_step()
+
+    @abstractmethod
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
-        """Put observations ``(n, *shape)`` into cells of one column."""
-        self.write_columns(column, cells, (observations,))
-
-    def write_step(self, step: int, observations: tuple[NDArray[Any], ...]) -> None:
-        """Put the observations of all streams at a step into all columns: what `add` does.
-
-        Whoever calls it holds the lock, see `share_lock`.
-
-        :param observations: ``(n_streams, *shape)`` for each column, of the dtype that is stored
-        """
-        self.write_columns(0, self._cells_of(step), observations)
+        """Put observations ``(n, *shape)`` into cells ``(n,)`` of one column, in this order."""
 
     @abstractmethod
     def clear(self) -> None:
         """Forget everything that was written."""
 
-    # ---- reading
-
     @abstractmethod
-    def read_columns(self, columns: tuple[int, ...], cells: Cells) -> list[Any]:
-        """The observations in cells ``(n,)`` of columns: new arrays ``(n, *shape)``, with zeros where nothing was written."""
+    def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[Any]:
+        """New arrays ``(n, *shape)`` for each column, with zeros where nothing was written.
+
+        :param slots: ``(n,)``; cells where no envs are given
+        :param envs: ``(n,)``
+        """
 
     def read(self, column: int, cells: Cells) -> Any:
         """The observations in cells of one column."""
@@ -88,21 +86,13 @@ class Store(ABC):
     def memory_usage(self) -> MemoryUsage:
         """What the written cells would take as plain arrays, and what they take here, with all tables."""
 
-    def _cells_of(self, step: int) -> Cells:
-        return np.arange(step * self.n_streams, (step + 1) * self.n_streams)
+    def _cells_of(self, slot: int) -> Cells:
+        return np.arange(slot * self.n_streams, (slot + 1) * self.n_streams)
 
-    def _check_cells(self, cells: Cells) -> None:
-        if cells.size and (cells.min() < 0 or cells.max() >= self.n_cells):
-            raise self._no_such_cells(cells)
-
-    def _no_such_cells(self, cells: Cells) -> IndexError:
-        return IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.n_cells} of this store")
-
-    # ---- pickling: a lock cannot be pickled
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
+    def _cells(self, slots: Cells, envs: Cells | None) -> Cells:
+        """Cell numbers, after a look whether they exist."""
+        cells = slots if envs is None else slots * self.n_streams + envs
+        wrong_env = envs is not None and envs.size and (envs.min() < 0 or envs.max() >= self.n_streams)
+        if cells.size and (cells.min() < 0 or cells.max() >= self.n_cells or wrong_env):
+            raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.n_cells} of this store")
+        return cells

@@ -1,12 +1,8 @@
-"""Frame detection: does an observation repeat the one before it, shifted by one frame?
-
-Until the data have answered, observations wait as they are; then they go into a store with the layout that was found.
-The answer is only about saving: whatever it is, the store compares every observation and returns the bytes that were written.
-"""
+"""Frame detection: does an observation repeat the one before it, shifted by a frame? Above: leaf, which acts on the answer."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +13,18 @@ from sb3_extra_buffers.codecs import auto_codec, make_codec
 from sb3_extra_buffers.codecs.base import Codec
 from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
 from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
-from sb3_extra_buffers.store.frame_store import FrameStore
+from sb3_extra_buffers.store.host.blocks import BlockStore
+from sb3_extra_buffers.store.host.rows import RowStore
 from sb3_extra_buffers.store.layout import FrameLayout, layout_for_stack, possible_stacks
-from sb3_extra_buffers.store.row_store import RowStore
 
 #: Changed observations that are no shifted repetition before a leaf counts as not stacked.
 MOST_MISSES = 16
 #: Writes that wait at most, while nothing changes.
 MOST_WAITING = 2048
+#: The stack that is assumed where nothing has moved so far. A wrong guess costs memory, never correctness.
+_USUAL_STACK = 4
+#: Open blocks of so many bytes, or so many cells, may be too much. It is tried out before the first observation comes.
+_LARGE_BLOCKS, _MANY_CELLS = 1 << 30, 1 << 31
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,35 @@ class StorePlan:
         if self.codec is None and layout.stack == 1 and 0 < layout.frame_bytes < SMALLEST_FRAME:
             return RowStore(layout, self.n_cells, n_streams=self.n_streams, n_columns=self.n_columns)
         codec = self.codec or make_codec(auto_codec(layout.frame_shape, layout.dtype))
-        return FrameStore(
+        return BlockStore(
             layout, self.n_cells, codec, n_streams=self.n_streams, n_columns=self.n_columns,
-            block_frames=self.block_frames or default_block_frames(layout, self.n_cells // self.n_streams),
+            block_frames=self._block_frames(layout),
         )  # fmt: skip
 
+    def _block_frames(self, layout: FrameLayout) -> int:
+        """Frames in a block, but no more than a stream can keep."""
+        stream_length = self.n_cells // self.n_streams
+        if self.block_frames is None:
+            return default_block_frames(layout, stream_length)
+        return max(min(self.block_frames, stream_length * self.n_columns * layout.stack), layout.stack)
+
+    def storable_layouts(self) -> list[FrameLayout]:
+        """Those of `layouts` that can be stored. If none can, the error says why."""
+        layouts, errors = [], []
+        for layout in self.layouts():
+            try:
+                open_blocks = self._block_frames(layout) * layout.frame_bytes * self.n_streams
+                if open_blocks > _LARGE_BLOCKS or self.n_cells * self.n_columns >= _MANY_CELLS:
+                    self.build(layout)
+                layouts.append(layout)
+            except (ValueError, MemoryError) as error:
+                errors.append(error)
+        if not layouts:
+            raise errors[0]
+        return layouts
+
     def layouts(self) -> list[FrameLayout]:
-        """Layouts that come into question; just one where there is nothing to find out."""
+        """Layouts that come into question, the unstacked one last; just one where there is nothing to find out."""
         if self.frame_stack is None:
             stacks = possible_stacks(self.shape, self.dtype)
             fitting = [layout for layout in stacks if self.block_frames is None or layout.stack <= self.block_frames]
@@ -76,102 +98,94 @@ def default_block_frames(layout: FrameLayout, stream_length: int) -> int:
     return max(min(usual, stream_length), layout.stack)
 
 
-class DetectingStore(Store):
-    """A store whose frame layout is found from the data, if it was not given.
+class FrameDetector:
+    """Compares each observation with the one before it in its stream.
 
-    :param plan: what is known about the leaf
+    :param layouts: that come into question, the unstacked one last
+    :param n_streams: streams
     """
 
-    def __init__(self, plan: StorePlan) -> None:
-        super().__init__(plan.n_cells, plan.n_streams, plan.n_columns)
-        self.plan = plan
-        self._candidates = plan.layouts()
-        self._store: Any = None  # as the plan builds it
-        self._waiting: list[tuple[int, Cells, NDArray[Any]]] = []
-        self._last: dict[int, NDArray[Any]] = {}  # stream -> the observation written last
+    def __init__(self, layouts: list[FrameLayout], n_streams: int) -> None:
+        self.layouts = layouts
+        self._last: list[NDArray[Any] | None] = [None] * n_streams
         self._misses = 0
-        if len(self._candidates) == 1:
-            self._decide(self._candidates[0])
 
-    @property
-    def layout(self) -> FrameLayout | None:
-        """The layout that was given or found; None as long as it is open."""
-        return self._store.layout if self._store is not None else None
+    def look_at(self, streams: Iterable[int], columns: tuple[NDArray[Any], ...]) -> FrameLayout | None:
+        """The layout, as soon as a changed observation shows it, or enough of them show none.
 
-    @property
-    def codec(self) -> Codec | None:
-        """The codec in use; None as long as `auto` waits for the layout."""
-        return self._store.codec if self._store is not None else self.plan.codec
+        :param streams: the stream of each observation
+        :param columns: the observations of each column
+        """
+        streams = list(streams)
+        for observations in columns:
+            for stream, new in zip(streams, observations, strict=True):
+                old, self._last[stream] = self._last[stream], new.copy()
+                if old is None or old.tobytes() == new.tobytes():  # bits: -0.0 is not 0.0
+                    continue
+                for layout in self.layouts[:-1]:
+                    before, after = layout.to_bytes(old[None])[0], layout.to_bytes(new[None])[0]
+                    if np.array_equal(before[layout.frame_bytes :], after[: -layout.frame_bytes]):
+                        return layout
+                self._misses += 1
+        return self.layouts[-1] if self._misses >= MOST_MISSES else None
 
-    def share_lock(self, lock: Any) -> None:
-        """See `Store.share_lock`."""
-        super().share_lock(lock)
-        if self._store is not None:
-            self._store.share_lock(lock)
+    def forget(self) -> None:
+        """The next observation does not follow the last one."""
+        self._last = [None] * len(self._last)
 
-    def write_step(self, step: int, observations: tuple[NDArray[Any], ...]) -> None:
-        """See `Store.write_step`."""
-        if self._store is not None:
-            self._store.write_step(step, observations)
-        else:
-            super().write_step(step, observations)
 
-    def write_columns(self, first: int, cells: Cells, observations: tuple[NDArray[Any], ...]) -> None:
-        """See `Store.write_columns`."""
-        if self._store is not None:
-            self._store.write_columns(first, cells, observations)
-            return
-        self._check_cells(cells)
-        with self._lock:
-            for column, values in enumerate(observations, first):
-                if self.layout is None:
-                    self._wait(column, cells, values)
-                else:  # found by the column before
-                    self.write(column, cells, values)
+class WaitingStore(Store):
+    """The first observations of a leaf, as they are, in the order in which they came.
 
-    def read_columns(self, columns: tuple[int, ...], cells: Cells) -> list[Any]:
-        """See `Store.read_columns`."""
-        with self._lock:
-            if self._store is None:
-                return [self._read_waiting(column, cells) for column in columns]
-            found: list[Any] = self._store.read_columns(columns, cells)
-        return found
+    :param layout: shape and dtype; nothing is said about a stack yet
+    :param plan: the plan of the leaf
+    """
+
+    def __init__(self, layout: FrameLayout, plan: StorePlan) -> None:
+        super().__init__(layout, plan.n_cells, plan.n_streams, plan.n_columns)
+        self._waiting: list[tuple[int, Cells, NDArray[Any]]] = []
+        self._prepared: list[tuple[int, Cells, NDArray[Any]]] = []
+
+    def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.prepare_step`."""
+        cells, prepared = self._cells(self._cells_of(slot), None), self._waiting[-1:]
+        for column, values in enumerate(observations[: self.n_columns]):
+            prepared.append((column, cells, _copy_of(values, prepared)))
+        self._prepared = prepared[-self.n_columns :]
+
+    def commit_step(self) -> None:
+        """See `Store.commit_step`."""
+        if self._prepared:
+            self._waiting = [*self._waiting, *self._prepared]
+            self._prepared = []
+
+    def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
+        """See `Store.write`."""
+        self._waiting.append((column, self._cells(cells, None).copy(), _copy_of(observations, self._waiting)))
 
     def clear(self) -> None:
-        """See `Store.clear`. What was learned about the layout is kept."""
-        with self._lock:
-            self._waiting.clear()
-            self._last.clear()
-            if self._store is not None:
-                self._store.clear()
+        """See `Store.clear`."""
+        self._waiting, self._prepared = [], []
 
-    def memory_usage(self) -> MemoryUsage:
-        """See `Store.memory_usage`."""
-        if self._store is not None:
-            usage: MemoryUsage = self._store.memory_usage()
-            return usage
-        with self._lock:
-            written = sum(len(self._latest(column)) for column in range(self.plan.n_columns))
-            raw = written * math.prod(self.plan.shape) * self.plan.dtype.itemsize
-            stored = sum(array.nbytes for array in {id(item[2]): item[2] for item in self._waiting}.values())
-        return MemoryUsage(raw, stored, stored / raw if raw else 0.0, 0)
+    def give_up(self, layouts: list[FrameLayout]) -> FrameLayout | None:
+        """What to assume, if more has been waiting than is worth it."""
+        if len(self._waiting) + 1 < MOST_WAITING:  # one more is about to be written
+            return None
+        return next((usual for usual in layouts if usual.stack == _USUAL_STACK), layouts[-1])
 
-    def _wait(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
-        if self._waiting and self._waiting[-1][2].tobytes() == observations.tobytes():  # bits: -0.0 is not 0.0
-            observations = self._waiting[-1][2]  # a picture that stands still waits only once
-        else:
-            observations = observations.copy()
-        self._waiting.append((column, cells.copy(), observations))
-        layout = self._look_at(cells, observations)
-        if layout is None and len(self._waiting) >= MOST_WAITING:
-            # Nothing has moved so far: take what is usual. A wrong guess costs memory, never correctness.
-            layout = next((usual for usual in self._candidates if usual.stack == 4), self._candidates[-1])
-        if layout is not None:
-            self._decide(layout)
+    def move_to(self, store: Store) -> None:
+        """Write all that waits into another store."""
+        for column, cells, observations in self._waiting:
+            store.write(column, cells, observations)
 
-    def _read_waiting(self, column: int, cells: Cells) -> NDArray[Any]:
+    def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[Any]:
+        """See `Store.read_columns`."""
+        cells = self._cells(slots, envs)
+        return [self._read(column, cells) for column in columns]
+
+    def _read(self, column: int, cells: Cells) -> NDArray[Any]:
         known = self._latest(column)
-        out = np.zeros((len(cells), *self.plan.shape), self.plan.dtype)
+        out = np.zeros((len(cells), *self.layout.shape), self.layout.dtype)
         for i, cell in enumerate(cells.tolist()):
             if cell in known:
                 out[i] = known[cell]
@@ -185,40 +199,15 @@ class DetectingStore(Store):
                 latest.update(zip(cells.tolist(), observations, strict=True))
         return latest
 
-    def _look_at(self, cells: Cells, observations: NDArray[Any]) -> FrameLayout | None:
-        """The layout, as soon as a changed observation shows it, or enough of them show none."""
-        for cell, new in zip(cells.tolist(), observations, strict=True):
-            stream = cell % self.plan.n_streams
-            old = self._last.get(stream)
-            self._last[stream] = new
-            if old is None or old.tobytes() == new.tobytes():
-                continue
-            for layout in self._candidates[:-1]:
-                before, after = layout.to_bytes(old[None])[0], layout.to_bytes(new[None])[0]
-                if np.array_equal(before[layout.frame_bytes :], after[: -layout.frame_bytes]):
-                    return layout
-            self._misses += 1
-        return self._candidates[-1] if self._misses >= MOST_MISSES else None
+    def memory_usage(self) -> MemoryUsage:
+        """See `Store.memory_usage`."""
+        written = sum(len(self._latest(column)) for column in range(self.n_columns))
+        stored = sum(array.nbytes for array in {id(item[2]): item[2] for item in self._waiting}.values())
+        return MemoryUsage.of(written * self.layout.observation_bytes, stored)
 
-    def _decide(self, layout: FrameLayout) -> None:
-        store = self.plan.build(layout)
-        store.share_lock(self._lock)
-        for column, cells, observations in self._waiting:
-            store.write(column, cells, observations)
-        self._store = store
-        self._shorten_the_way()
-        self._waiting.clear()
-        self._last.clear()
 
-    def _shorten_the_way(self) -> None:
-        """Once the store is known, `write_step` is its own."""
-        self.write_step = self._store.write_step  # type: ignore[method-assign]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "write_step"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if self._store is not None:
-            self._shorten_the_way()
-        self.share_lock(self._lock)
+def _copy_of(observations: NDArray[Any], waiting: list[tuple[int, Cells, NDArray[Any]]]) -> NDArray[Any]:
+    """A copy; a picture that stands still waits only once."""
+    if waiting and waiting[-1][2].tobytes() == observations.tobytes():
+        return waiting[-1][2]
+    return observations.copy()

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import Bytes
+from sb3_extra_buffers.native import join_parts
 
 #: Stacks that are looked for; longer ones can be set by hand.
 LONGEST_STACK = 16
@@ -68,14 +69,15 @@ class FrameLayout:
         contiguous = np.ascontiguousarray(observations, self.dtype)
         return contiguous.reshape(-1).view(np.uint8).reshape(len(observations), self.observation_bytes)
 
-    def from_bytes(self, data: Bytes) -> NDArray[Any]:
-        """The inverse of `to_bytes`, on the same memory where frames lie one behind the other."""
-        values = data.view(self.dtype)
-        if not self.is_interleaved:
-            return values.reshape(len(data), *self.shape)
-        *lead, stack, channels = self._cut_shape(len(data))
-        frames = values.reshape(len(data), stack, *lead[1:], channels)
-        return np.ascontiguousarray(np.moveaxis(frames, 1, -2)).reshape(len(data), *self.shape)
+    def join_frames(self, frames: NDArray[Any], out: NDArray[Any]) -> None:
+        """Observations of frames one behind the other, where they lie between each other: the inverse of `to_bytes`.
+
+        :param frames: bytes of observations, C-contiguous, in any shape
+        :param out: the same number of observations
+        """
+        n = frames.nbytes // self.observation_bytes
+        planes, pixels = (array.reshape(-1).view(np.uint8).reshape(n, self.observation_bytes) for array in (frames, out))
+        join_parts(planes, math.prod(self.shape[:-1]), self.stack, pixels)
 
     @cached_property
     def is_interleaved(self) -> bool:

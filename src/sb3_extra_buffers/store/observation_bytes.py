@@ -1,44 +1,57 @@
-"""Observations as bytes, the fast way: `FrameLayout.to_bytes` for what SB3 really hands over. Above: both stores."""
+"""Observations as bytes, the fast way: `FrameLayout.to_bytes` for what SB3 really hands over. Above: the stores."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import Bytes
+from sb3_extra_buffers.native import split_parts
 from sb3_extra_buffers.store.layout import FrameLayout
+
+#: Bytes that are worth keeping for the next step.
+_MOST_SCRATCH = 1 << 22
 
 
 class ObservationBytes:
-    """Does what `FrameLayout.to_bytes` does; the result can always be written to.
+    """Does what `FrameLayout.to_bytes` does, into memory that is used again by the next call for the same column.
 
     :param layout: how an observation is cut into frames
     """
 
     def __init__(self, layout: FrameLayout) -> None:
-        from sb3_extra_buffers.store import channels  # imports numba, so not at the top
-
         self._layout = layout
-        self._split = channels.split_four_channels
-        one_byte, one_channel = layout.dtype.itemsize == 1, len(layout.shape) == 3 and layout.frame_shape[layout.axis] == 1
-        self._four_channels = channels.COMPILED and layout.stack == 4 and one_byte and one_channel
-        self._is_in_order, self._is_bytes = not layout.is_interleaved, layout.dtype == np.uint8
+        self._is_in_order = not layout.is_interleaved
+        # Pictures with channels last, whatever the strides say: what lies between each other are the frames of a stack, or,
+        # where the space has channels first, single channels.
+        self._is_picture = len(layout.shape) == 3 and (layout.axis == 0 or layout.stack > 1)
+        self._parts = layout.stack if layout.axis == -1 else layout.shape[0] if layout.shape else 1
+        self._n_pixels = math.prod(layout.shape[:-1] if layout.axis == -1 else layout.shape[1:])
+        self._scratch: dict[int, Bytes] = {}
 
-    def __call__(self, observations: NDArray[Any]) -> Bytes:
-        """``(n, *shape)`` -> all bytes, frames one behind the other."""
+    def __call__(self, observations: NDArray[Any], column: int = 0) -> NDArray[Any]:
+        """``(n, *shape)`` -> C-contiguous bytes with frames one behind the other, in any shape.
+
+        :param column: of calls whose results are needed at the same time, each has another one
+        """
         if self._is_in_order and observations.flags.c_contiguous:
-            values = observations.reshape(-1)
-            if not self._is_bytes:
-                values = values.view(np.uint8)
-        elif self._four_channels and (pixels := self._channels_last(observations)).flags.c_contiguous:
-            values = np.empty(pixels.size, np.uint8)
-            self._split(pixels.reshape(len(pixels), -1, 4).view(np.uint8), values)
-        else:
-            values = self._layout.to_bytes(observations).reshape(-1)
-        # Kernels are compiled for arrays that can be written to; a second set for read-only ones is not worth its time.
-        return values if values.flags.writeable else values.copy()
+            return observations
+        if self._is_picture and (pixels := self._channels_last(observations)).flags.c_contiguous:
+            out = self._room_for(len(pixels), column)
+            split_parts(pixels.reshape(len(pixels), -1).view(np.uint8), self._n_pixels, self._parts, out)
+            return out
+        return self._layout.to_bytes(observations)
+
+    def _room_for(self, n: int, column: int) -> Bytes:
+        room = self._scratch.get(column)
+        if room is None or len(room) != n:
+            room = np.empty((n, self._layout.observation_bytes), np.uint8)
+            if room.nbytes <= _MOST_SCRATCH:
+                self._scratch[column] = room
+        return room
 
     def _channels_last(self, observations: NDArray[Any]) -> NDArray[Any]:
         return observations.transpose(0, 2, 3, 1) if self._layout.axis == 0 else observations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from sb3_extra_buffers._optional import installed
-from sb3_extra_buffers.codecs import CODECS, Codec
+from sb3_extra_buffers.codecs import CODECS, Codec, available_codecs
 from sb3_extra_buffers.compressed.dtypes import has_igzip, has_numba
 
 __all__ = ["COMPRESSION_METHOD_MAP", "HAS_NUMBA", "has_igzip", "has_lz4", "has_numba", "has_zstd"]
@@ -21,5 +23,23 @@ def has_lz4() -> bool:
     return installed("lz4")
 
 
+class _InstalledCodecs(Mapping[str, type[Codec]]):
+    """Name -> class of every codec that is registered and installed, whenever that was."""
+
+    def __getitem__(self, name: str) -> type[Codec]:
+        if name not in available_codecs():
+            raise KeyError(name)
+        return CODECS[name].load()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(available_codecs())
+
+    def __len__(self) -> int:
+        return len(available_codecs())
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{name!r}: {codec.__name__}' for name, codec in self.items())}}}"
+
+
 #: Name -> codec class, for every codec that is installed.
-COMPRESSION_METHOD_MAP: dict[str, type[Codec]] = {name: entry.load() for name, entry in CODECS.items() if entry.is_installed}
+COMPRESSION_METHOD_MAP: Mapping[str, type[Codec]] = _InstalledCodecs()

@@ -1,0 +1,130 @@
+"""The functions of the library as ctypes sees them: names, argument types, structs and codes, as `sb3x.h` has them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char, c_int32, c_int64, c_uint64, c_void_p
+from typing import Any
+
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.native.library import load
+
+OK, NO_MEMORY, ENCODE, BAD_CELL, CORRUPT, TOO_LARGE, BAD_ARGUMENT = range(7)
+
+
+class Config(ctypes.Structure):
+    """`sb3x_config`."""
+
+    _fields_ = tuple(
+        (name, c_int64) for name in ("n_cells", "n_streams", "n_columns", "stack", "frame_bytes", "block_frames", "frames")
+    )
+
+
+class ChangesStruct(ctypes.Structure):
+    """`sb3x_changes`."""
+
+    _fields_ = (
+        ("n_new", c_int64),
+        ("tokens", c_void_p),
+        ("frames", c_void_p),
+        ("n_freed", c_int64),
+        ("freed", c_void_p),
+    )
+
+
+class Decoded(ctypes.Structure):
+    """`sb3x_decoded`."""
+
+    _fields_ = (("n", c_int64), ("blocks", c_void_p), ("n_frames", c_void_p), ("frames", c_void_p))
+
+
+class UsageStruct(ctypes.Structure):
+    """`sb3x_usage`."""
+
+    _fields_ = tuple((name, c_int64) for name in ("n_written", "n_blocks", "stored_bytes", "held_bytes", "live_bytes"))
+
+
+_int64s = POINTER(c_int64)
+#: Function -> result, arguments. Addresses are passed as numbers: wrapping them would take longer than most calls.
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "sb3x_set_threads": (None, (c_int32,)),
+    "sb3x_after_fork": (None, ()),
+    "sb3x_fail_allocation": (None, (c_int64, c_int32)),
+    "sb3x_create": (c_void_p, (POINTER(Config), POINTER(c_int32))),
+    "sb3x_destroy": (None, (c_void_p,)),
+    "sb3x_clear": (c_int32, (c_void_p,)),
+    "sb3x_write": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_void_p, _int64s)),
+    "sb3x_full_block": (c_void_p, (c_void_p, _int64s, _int64s)),
+    "sb3x_give_encoded": (c_int32, (c_void_p, c_int64, c_int64, c_void_p, c_int64)),
+    "sb3x_plan": (c_int32, (c_void_p, c_int64, c_void_p, c_void_p, c_int32, POINTER(ChangesStruct))),
+    "sb3x_plan_cells": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_void_p, POINTER(ChangesStruct))),
+    "sb3x_commit": (c_int32, (c_void_p, POINTER(ChangesStruct))),
+    "sb3x_erase": (c_int32, (c_void_p, c_void_p, c_int64, POINTER(ChangesStruct))),
+    "sb3x_freed": (None, (c_void_p, POINTER(ChangesStruct))),
+    "sb3x_let_go": (None, (c_void_p,)),
+    "sb3x_tokens": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p, _int64s)),
+    "sb3x_token_end": (c_int64, (c_void_p,)),
+    "sb3x_gather": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64, c_int32, POINTER(Decoded), c_void_p)),
+    "sb3x_coded_blocks": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64, c_int32, POINTER(Decoded))),
+    "sb3x_encoded": (c_void_p, (c_void_p, c_int64, _int64s)),
+    "sb3x_measure": (None, (c_void_p, POINTER(UsageStruct))),
+    "sb3x_check": (c_int32, (c_void_p,)),
+    "sb3x_save": (c_void_p, (c_void_p, _int64s)),
+    "sb3x_free_saved": (None, (c_void_p,)),
+    "sb3x_load": (c_int32, (c_void_p, c_void_p, c_int64)),
+    "sb3x_delta_encode": (c_int64, (c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64)),
+    "sb3x_delta_decode": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p)),
+    "sb3x_find_runs": (c_int64, (c_void_p, c_int64, c_int32, c_uint64, c_int64, c_int32, c_void_p, c_void_p)),
+    "sb3x_write_runs": (c_int64, (c_void_p, c_void_p, c_int64, c_int32, c_int32, c_void_p, c_int64)),
+    "sb3x_split": (None, (c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),
+    "sb3x_join": (None, (c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),
+}
+
+_core: ctypes.CDLL | None = None
+
+
+def core() -> ctypes.CDLL:
+    """The library, loaded on the first call."""
+    global _core
+    if _core is None:
+        library = load()
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        _core = library
+        from sb3_extra_buffers.native import threads
+
+        threads.start_with(library)
+    return _core
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where the bytes of a C-contiguous array begin. The caller keeps the array alive."""
+    try:
+        return ctypes.addressof(c_char.from_buffer(array))  # a third of the time that `array.ctypes` takes
+    except (TypeError, ValueError):  # read-only, or without bytes
+        if not array.flags.c_contiguous:
+            raise
+        address: int = array.ctypes.data
+        return address
+
+
+def check(status: int, what: str) -> None:
+    """Raise the error that a code stands for.
+
+    :param status: what a function returned
+    :param what: what was being done, for the message
+    """
+    if status == OK:
+        return
+    if status == NO_MEMORY:
+        raise MemoryError(f"No memory left to {what}; nothing has changed")
+    if status == BAD_CELL:
+        raise IndexError(f"Could not {what}: a cell does not exist")
+    if status == CORRUPT:
+        raise CorruptDataError(f"Could not {what}: the encoded bytes are damaged")
+    if status == TOO_LARGE:
+        raise ValueError(f"Could not {what}: more than the store can count")
+    raise RuntimeError(f"Could not {what}: a call that this store does not take (code {status})")

@@ -1,0 +1,137 @@
+/* Sealed blocks: bytes in chunks, right-sized, given back to the system when their last block is gone. */
+
+#include <string.h>
+
+#include "internal.h"
+
+static int add_ready_chunk(arena *arena) {
+    if (arena->unused < 0) {
+        if (arena->n_chunks == arena->room) {
+            int32_t room = arena->room + arena->room / 2 + 16;
+            chunk *chunks = sb3x_reallocate(arena->chunks, (size_t)room * sizeof(chunk));
+            if (!chunks) return 0;
+            arena->chunks = chunks;
+            arena->room = room;
+        }
+        arena->chunks[arena->n_chunks] = (chunk){NULL, 0, -1};
+        arena->unused = arena->n_chunks++;
+    }
+    uint8_t *memory = sb3x_map((size_t)arena->chunk_bytes);
+    if (!memory) return 0;
+    int32_t id = arena->unused;
+    chunk *added = &arena->chunks[id];
+    arena->unused = added->next;
+    *added = (chunk){memory, 0, arena->ready};
+    arena->ready = id;
+    arena->n_ready++;
+    arena->held_bytes += arena->chunk_bytes;
+    return 1;
+}
+
+static int32_t take_ready_chunk(arena *arena) {
+    int32_t id = arena->ready;
+    arena->ready = arena->chunks[id].next;
+    arena->n_ready--;
+    return id;
+}
+
+/* Give the memory of a chunk back that is on no list. */
+static void close_chunk(arena *arena, int32_t id) {
+    chunk *closed = &arena->chunks[id];
+    sb3x_unmap(closed->memory, (size_t)arena->chunk_bytes);
+    arena->held_bytes -= arena->chunk_bytes;
+    *closed = (chunk){NULL, 0, arena->unused};
+    arena->unused = id;
+}
+
+/* Nothing in this chunk is in use any more. Its pages need not be asked for again if it is kept ready. */
+static void retire_chunk(arena *arena, int32_t id) {
+    if (id == arena->current) {
+        arena->end = 0;
+    } else if (arena->n_ready == 0) {
+        arena->chunks[id].next = arena->ready;
+        arena->ready = id;
+        arena->n_ready++;
+    } else {
+        close_chunk(arena, id);
+    }
+}
+
+int reserve_chunks(sb3x_store *store, int64_t n) {
+    arena *arena = &store->arena;
+    int64_t largest = store->block_bytes;
+    int64_t left = arena->current < 0 ? 0 : arena->chunk_bytes - arena->end;
+    if (n <= left / largest) return 1;
+    int64_t per_chunk = arena->chunk_bytes / largest;
+    int64_t needed = (n + per_chunk - 1) / per_chunk;
+    while (arena->n_ready < needed)
+        if (!add_ready_chunk(arena)) return 0;
+    return 1;
+}
+
+void put_bytes(sb3x_store *store, int32_t id, const uint8_t *data, int64_t length) {
+    arena *arena = &store->arena;
+    if (arena->current < 0 || arena->end + length > arena->chunk_bytes) {
+        arena->current = take_ready_chunk(arena);
+        arena->end = 0;
+    }
+    block *put = &store->blocks[id];
+    chunk *current = &arena->chunks[arena->current];
+    put->place = arena->current;
+    put->data = current->memory + arena->end;
+    put->length = length;
+    memcpy(put->data, data, (size_t)length);
+    arena->end += length;
+    arena->live_bytes += length;
+    current->live += length;
+}
+
+void free_bytes(sb3x_store *store, const block *freed) {
+    arena *arena = &store->arena;
+    chunk *holder = &arena->chunks[freed->place];
+    holder->live -= freed->length;
+    arena->live_bytes -= freed->length;
+    if (holder->live == 0) retire_chunk(arena, freed->place);
+}
+
+void clear_chunks(arena *arena) {
+    for (int32_t id = 0; id < arena->n_chunks; id++) {
+        chunk *one = &arena->chunks[id];
+        if (!one->memory || one->live == 0) continue;
+        one->live = 0;
+        retire_chunk(arena, id);
+    }
+    arena->live_bytes = 0;
+    int32_t kept = arena->current >= 0 ? 0 : 1;
+    while (arena->n_ready > kept) close_chunk(arena, take_ready_chunk(arena));
+}
+
+void destroy_chunks(arena *arena) {
+    for (int32_t id = 0; id < arena->n_chunks; id++) sb3x_unmap(arena->chunks[id].memory, (size_t)arena->chunk_bytes);
+    sb3x_release(arena->chunks);
+}
+
+/* Move what is alive in a chunk to the end of the arena. One ready chunk is room enough for it. */
+static void empty_chunk(sb3x_store *store, int32_t id) {
+    if (store->arena.n_ready == 0 && !add_ready_chunk(&store->arena)) return;
+    for (int64_t i = 0; i < store->n_blocks; i++) {
+        block moved = store->blocks[i];
+        if (moved.references == 0 || moved.length == 0 || moved.place != id) continue;
+        put_bytes(store, (int32_t)i, moved.data, moved.length);
+        free_bytes(store, &moved);
+    }
+}
+
+void tidy_chunks(sb3x_store *store) {
+    arena *arena = &store->arena;
+    while (arena->n_ready > 1) close_chunk(arena, take_ready_chunk(arena));
+    int64_t in_use = arena->held_bytes - arena->n_ready * arena->chunk_bytes;
+    if (in_use <= 2 * arena->live_bytes + 4 * arena->chunk_bytes) return;
+    int32_t sparsest = -1;
+    for (int32_t id = 0; id < arena->n_chunks; id++) {
+        const chunk *one = &arena->chunks[id];
+        if (!one->memory || one->live == 0 || id == arena->current) continue;
+        if (sparsest < 0 || one->live < arena->chunks[sparsest].live) sparsest = id;
+    }
+    if (sparsest >= 0) empty_chunk(store, sparsest);
+}

@@ -1,0 +1,70 @@
+"""The stateless functions of the core, on arrays: `delta`, run lengths, and channels that lie between each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.native.binding import OK, address_of, core
+
+Bytes = NDArray[np.uint8]
+
+
+def delta_encode(frames: Bytes, base: Bytes | None, room: int) -> Bytes | None:
+    """Frames ``(n, frame_bytes)`` as patches, each on the one before; None if that takes more than ``room`` bytes.
+
+    :param base: what the first frame is patched onto; zeros if not given
+    """
+    out = np.empty(room, np.uint8)
+    n, frame_bytes = frames.shape
+    length = core().sb3x_delta_encode(
+        address_of(frames), n, frame_bytes, None if base is None else address_of(base), address_of(out), room
+    )
+    return None if length < 0 else out[:length]
+
+
+def delta_decode(data: Any, base: Bytes | None, out: Bytes) -> bool:
+    """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if the patches cannot be right."""
+    given = np.frombuffer(data, np.uint8)
+    n, frame_bytes = out.shape
+    status = core().sb3x_delta_decode(
+        address_of(given), given.size, None if base is None else address_of(base), n, frame_bytes, address_of(out)
+    )
+    return bool(status == OK)
+
+
+def find_runs(
+    items: NDArray[Any], longest: int, most: int, runs_type: np.dtype[Any]
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Values and lengths of runs of equal items, none longer than ``longest``; None if there are more than ``most``."""
+    values, lengths = np.empty(most, items.dtype), np.empty(most, runs_type)
+    count = core().sb3x_find_runs(
+        address_of(items), items.size, items.itemsize, longest, most, lengths.itemsize, address_of(values), address_of(lengths)
+    )
+    return None if count < 0 else (values[:count], lengths[:count])
+
+
+def write_runs(values: NDArray[Any], lengths: NDArray[Any], out: NDArray[Any]) -> int:
+    """Write runs until ``out`` is full; how many items were written."""
+    written: int = core().sb3x_write_runs(
+        address_of(values), address_of(lengths), len(values), out.itemsize, lengths.itemsize, address_of(out), out.size
+    )
+    return written
+
+
+def split_parts(pixels: Bytes, n_pixels: int, parts: int, out: Bytes) -> None:
+    """Interleaved parts to planes: ``(n, n_pixels, parts, part_bytes)`` -> ``(n, parts, n_pixels, part_bytes)``.
+
+    :param pixels: ``(n, bytes)``, C-contiguous
+    :param out: ``(n, bytes)``
+    """
+    n, nbytes = pixels.shape
+    core().sb3x_split(address_of(pixels), n, n_pixels, parts, nbytes // (n_pixels * parts), address_of(out))
+
+
+def join_parts(planes: Bytes, n_pixels: int, parts: int, out: Bytes) -> None:
+    """The inverse of `split_parts`."""
+    n, nbytes = planes.shape
+    core().sb3x_join(address_of(planes), n, n_pixels, parts, nbytes // (n_pixels * parts), address_of(out))

@@ -1,0 +1,167 @@
+/* What the files of the core share: allocation, threads, and the parts of a store. sb3x.h is for everyone else. */
+
+#ifndef SB3X_INTERNAL_H
+#define SB3X_INTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "patches.h"
+#include "sb3x.h"
+
+/* ---- memory.c: NULL where the system, or a test, refuses memory */
+
+void *sb3x_allocate(size_t n);
+void *sb3x_allocate_zeros(size_t n);
+void *sb3x_reallocate(void *memory, size_t n);
+void sb3x_release(void *memory);
+/* Zeroed pages that cost nothing until they are touched, and that the system really takes back. */
+void *sb3x_map(size_t n);
+void sb3x_unmap(void *memory, size_t n);
+
+/* ---- threads.c */
+
+/* Call `task(argument, part, worker)` for each part, by up to `workers` threads where that is possible. Returns when all are
+   done. Workers are numbered from 0 and below `workers`; sb3x_threads() may be changed by another thread meanwhile. */
+typedef void (*sb3x_task)(void *argument, int64_t part, int32_t worker);
+void sb3x_run(sb3x_task task, void *argument, int64_t parts, int32_t workers);
+int32_t sb3x_threads(void);
+
+/* Bytes of a chunk, where a block is not larger. Tests make it small. */
+#ifndef CHUNK_BYTES
+#define CHUNK_BYTES ((int64_t)1 << 20)
+#endif
+
+/* ---- a block: a run of consecutive frames of one stream */
+
+/* How the bytes of a block are to be read, in `base`; a number from 0 on is the block that its patches begin from. */
+enum { BLOCK_RAW = -1, BLOCK_CODED = -2 };
+
+#define NO_PLACE INT32_MIN
+
+typedef struct {
+    uint8_t *data;       /* sealed: its bytes, in a chunk; else NULL */
+    int64_t length;      /* sealed: how many */
+    uint32_t references; /* 0: free */
+    int32_t previous;    /* the block before it in its stream, or -1; of a free block the next free one */
+    int32_t base;
+    int32_t place; /* sealed: its chunk; open or reserved: -1 - stream; else NO_PLACE */
+} block; /* half a cache line, so that one never lies in two */
+
+typedef struct {
+    uint8_t *memory; /* NULL: this entry is unused */
+    int64_t live;    /* bytes in use */
+    int32_t next;    /* the next ready or unused entry */
+} chunk;
+
+/* Sealed blocks lie one behind the other in chunks. A replay buffer overwrites its oldest blocks first, so whole chunks empty
+   in turn; they go back to the system, but for one that is kept ready. */
+typedef struct {
+    chunk *chunks;
+    int32_t n_chunks, room; /* entries in use at some time, entries that there is memory for */
+    int32_t unused, ready;  /* lists of entries: without memory; empty, to be written next */
+    int32_t n_ready;
+    int32_t current; /* being written, or -1 */
+    int64_t end;     /* bytes written in it */
+    int64_t chunk_bytes;
+    int64_t live_bytes, held_bytes;
+} arena;
+
+/* The end of a stream:  context | open block ........ | room      (rows of frame_bytes)
+                         stack     block_frames          stack, or more
+   The observation written last is always the rows fill .. fill + stack. Of SB3X_FRAMES_OUTSIDE it is all there is. */
+typedef struct {
+    uint8_t *rows;
+    uint8_t *patches; /* delta: the open block as it is encoded so far */
+    int64_t fill;     /* frames in the open block, < block_frames */
+    int64_t encoded;  /* bytes in `patches`; -1: the block will be kept as it is */
+    int64_t first;    /* bytes of the first frame in `patches` */
+    int64_t head;     /* token of the last frame, -1 before the first */
+    int32_t open, reserved[2];
+    int32_t seals;         /* blocks that the planned write will fill, 0 to 2 */
+    int32_t sealed;        /* of those, how many were sealed */
+    uint8_t *given[2];     /* codec: what the caller has encoded for them */
+    int64_t given_length[2]; /* 0: keep them as they are; -1: not given yet */
+} stream;
+
+/* One observation of a planned write. */
+typedef struct {
+    int64_t cell;
+    const uint8_t *observation;
+    int64_t n_new; /* how many of its last frames are new to the stream: 0, 1 or all */
+    int32_t stream;
+    int32_t column;
+} item;
+
+struct sb3x_store {
+    sb3x_config config;
+    int64_t observation_bytes, block_bytes;
+    /* index */
+    void *heads; /* (n_cells, n_columns): token + 1, 0 where nothing was written; int32 or int64 */
+    int32_t wide_heads;
+    int64_t n_written;
+    int64_t cells_end; /* cells from here on were never written to, so that their pages need not be touched */
+    stream *streams;
+    block *blocks;
+    int64_t n_blocks, blocks_room; /* ever used, and that there is memory for */
+    int64_t most_blocks;           /* that can be needed at a time; tokens of more may not fit into a head */
+    int32_t free_blocks;           /* list, -1: none */
+    item *items;                   /* the planned write */
+    int64_t n_items;
+    /* memory: blocks.c */
+    arena arena;
+    uint8_t *rows, *patches; /* of all streams */
+    int64_t rows_bytes, patches_bytes;
+    patch_scratch scratch;
+    int32_t base;     /* that new blocks are patched onto, or -1 */
+    int64_t base_age; /* blocks since it was made or looked at */
+    int64_t unhelpful; /* blocks in a row that the codec did not shrink */
+    int64_t next_full; /* the item where sb3x_full_block goes on looking */
+    int32_t any_given;
+    int32_t waits_for_encoded; /* the plan is not finished */
+    /* memory: frames outside */
+    uint8_t *new_frames;
+    int64_t *new_tokens;
+    int64_t new_frames_bytes;
+    int64_t *freed;
+    int64_t n_freed, freed_room;
+};
+
+/* ---- index.c */
+
+static inline int64_t head_of(const sb3x_store *store, int64_t cell, int64_t column) {
+    int64_t at = cell * store->config.n_columns + column;
+    return (store->wide_heads ? ((const int64_t *)store->heads)[at] : ((const int32_t *)store->heads)[at]) - 1;
+}
+
+void set_head(sb3x_store *store, int64_t cell, int64_t column, int64_t token);
+int32_t new_block(sb3x_store *store, int32_t previous);
+/* Take a reference from a block; without any, the block and its bytes are free, and its base is released too. */
+void release_block(sb3x_store *store, int32_t id);
+/* Put the tables into the state of a store that nothing was written to. */
+void reset_index(sb3x_store *store);
+/* References of each block as cells, streams and bases imply them; `counts` has n_blocks entries. */
+void count_references(const sb3x_store *store, uint32_t *counts);
+
+/* ---- blocks.c: sealed blocks in chunks */
+
+/* Ensure that `n` blocks can be put, whatever their size; 0 if memory was refused. */
+int reserve_chunks(sb3x_store *store, int64_t n);
+void put_bytes(sb3x_store *store, int32_t id, const uint8_t *data, int64_t length);
+void free_bytes(sb3x_store *store, const block *freed);
+void clear_chunks(arena *arena);
+void destroy_chunks(arena *arena);
+/* Give chunks back that were only reserved, and move what lives on in a nearly empty chunk, if there is memory for it. */
+void tidy_chunks(sb3x_store *store);
+
+/* ---- appending.c: open blocks */
+
+/* Make a reserved block the open one of its stream, with the current base. */
+void open_block(sb3x_store *store, stream *stream, int32_t id);
+void add_frames(sb3x_store *store, stream *stream, const uint8_t *frames, int64_t n);
+/* Encode frames first .. fill - 1 of the open block, as far as they belong to it. */
+void encode_open_block(sb3x_store *store, stream *stream, int64_t first, uint8_t *end);
+/* Close the open block, which is full, and open the next. There must be room for it, see reserve_chunks. */
+void seal_block(sb3x_store *store, stream *stream);
+
+#endif

@@ -1,0 +1,221 @@
+/* sb3x: the native core of sb3-extra-buffers. Every loop over bytes is in here; Python calls it through ctypes.
+
+   A store keeps the observations of one leaf. An observation is `stack` frames; each env writes a stream of frames, and only
+   frames that are new to the stream are kept, in blocks of `block_frames`. A frame is named by a token,
+   block * block_frames + index, an observation by the token of its last frame.
+
+   Who owns what:
+
+       sb3x_store ── index:    heads[cell, column] ─ tokens; streams; the table of blocks, with reference counts
+                  └─ memory:   SB3X_FRAMES_RAW, _DELTA, _CODEC:  encoded blocks in chunks that belong to the store
+                               SB3X_FRAMES_OUTSIDE:              the caller keeps the frames (on a device), by token
+
+   A block is needed by the cells whose observation reaches into it, by its stream while it is open, reserved, or the block
+   before the open one, and, if it is a base, by the blocks that are patched onto it. A block nobody needs is free at once.
+
+   Rules for callers: one thread at a time per store. Functions return SB3X_OK or one of the codes below; whatever is returned
+   other than SB3X_OK, no cell has changed, except where it says so. Only sb3x_plan keeps pointers that it was given. */
+
+#ifndef SB3X_H
+#define SB3X_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define SB3X_API __declspec(dllexport)
+#else
+#define SB3X_API __attribute__((visibility("default")))
+#endif
+
+/* The binding refuses a library with another version than its own: it would pass other arguments. */
+#define SB3X_VERSION 1
+
+enum {
+    SB3X_OK = 0,
+    SB3X_NO_MEMORY = 1,    /* the system refused memory */
+    SB3X_ENCODE = 2,       /* a block has to be encoded by the caller first, see sb3x_full_block */
+    SB3X_BAD_CELL = 3,     /* a cell, slot or env that does not exist */
+    SB3X_CORRUPT = 4,      /* encoded bytes that cannot be right */
+    SB3X_TOO_LARGE = 5,    /* sizes beyond what the tables can count */
+    SB3X_BAD_ARGUMENT = 6, /* a call that this kind of store does not take, or out of order */
+};
+
+/* ---- the library */
+
+SB3X_API int32_t sb3x_version(void);
+
+/* Threads that share the work of large calls, the calling thread included. 1 keeps everything in the calling thread. */
+SB3X_API void sb3x_set_threads(int32_t n);
+
+/* To be called first in a forked child, which has none of the threads: it will start its own. No other thread of the parent may
+   have been inside the library at the fork. */
+SB3X_API void sb3x_after_fork(void);
+
+/* For tests: let the allocation after the next `n` fail, and with `forever` all behind it too. n < 0 switches it off.
+   Every allocation of the library is counted. */
+SB3X_API void sb3x_fail_allocation(int64_t n, int32_t forever);
+
+/* ---- a store */
+
+typedef struct sb3x_store sb3x_store;
+
+enum {
+    SB3X_FRAMES_RAW = 0,     /* blocks hold the frames as they are */
+    SB3X_FRAMES_DELTA = 1,   /* frames are patches on the frame before */
+    SB3X_FRAMES_CODEC = 2,   /* the caller encodes full blocks and decodes them */
+    SB3X_FRAMES_OUTSIDE = 3, /* the caller keeps the frames; the store is an index only */
+};
+
+typedef struct {
+    int64_t n_cells;      /* cells of one column; a multiple of n_streams. Cell i belongs to stream i % n_streams */
+    int64_t n_streams;    /* one per env */
+    int64_t n_columns;    /* 1, or 2: obs and next_obs, which share the streams */
+    int64_t stack;        /* frames in an observation */
+    int64_t frame_bytes;  /* at least 1 */
+    int64_t block_frames; /* at least `stack` */
+    int64_t frames;       /* SB3X_FRAMES_... */
+} sb3x_config;
+
+/* A new store, or NULL; `error` then says SB3X_NO_MEMORY, SB3X_TOO_LARGE or SB3X_BAD_ARGUMENT. */
+SB3X_API sb3x_store *sb3x_create(const sb3x_config *config, int32_t *error);
+SB3X_API void sb3x_destroy(sb3x_store *store);
+
+/* Forget everything that was written. Memory goes back to the system, but for one chunk. */
+SB3X_API int32_t sb3x_clear(sb3x_store *store);
+
+/* ---- writing a step, in two calls, so that whatever can fail fails while nothing has changed */
+
+typedef struct {
+    int64_t n_new;         /* frames that are not in the streams yet */
+    const int64_t *tokens; /* (n_new,): what they will be called. All-zero padding at a reset is left out */
+    const uint8_t *frames; /* (n_new, frame_bytes): a copy */
+    int64_t n_freed;       /* blocks that nobody needs since the last sb3x_let_go; they are not used again before it */
+    const int64_t *freed;  /* (n_freed,) */
+} sb3x_changes;
+
+/* Plan to write the observations of one step: all streams, all columns. `first` and `second` are
+   (n_streams, stack * frame_bytes); `second` is not read where there is one column. Compares, and reserves all memory that the
+   write may need; changes no cell. The observations must stay where they are until the commit, or the next plan.
+
+   SB3X_FRAMES_CODEC may answer SB3X_ENCODE: for each stream and part that sb3x_full_block tells, call sb3x_give_encoded, then
+   call this function again with the same arguments and `resume` = 1.
+   SB3X_FRAMES_OUTSIDE: `changes` tells the frames to keep, and freed blocks must have been let go of before. */
+SB3X_API int32_t sb3x_plan(sb3x_store *store, int64_t slot, const uint8_t *first, const uint8_t *second, int32_t resume,
+                           sb3x_changes *changes);
+
+/* Write what was planned last. Cannot fail, and does nothing where nothing is planned, or where the plan has answered SB3X_ENCODE.
+   `changes`, which may be NULL, tells the freed blocks of SB3X_FRAMES_OUTSIDE. */
+SB3X_API int32_t sb3x_commit(sb3x_store *store, sb3x_changes *changes);
+
+/* Where the next block lies that the plan needs encoded: its (block_frames, frame_bytes); NULL if none. */
+SB3X_API const uint8_t *sb3x_full_block(sb3x_store *store, int64_t *stream, int64_t *part);
+
+/* The encoded bytes of that block, which are copied; length 0 keeps the frames as they are. */
+SB3X_API int32_t sb3x_give_encoded(sb3x_store *store, int64_t stream, int64_t part, const uint8_t *data, int64_t length);
+
+/* ---- writing anywhere. A plan that was not committed is forgotten. */
+
+/* Write n observations into cells of one column, in this order. Each of them is written whole or not at all. Not for
+   SB3X_FRAMES_OUTSIDE.
+   `*done` is -1 for a new call and how many are written afterwards, also where an error is returned. After SB3X_ENCODE, see
+   sb3x_plan, the call is repeated with the `*done` that it left. */
+SB3X_API int32_t sb3x_write(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n, const uint8_t *observations,
+                            int64_t *done);
+
+/* ---- SB3X_FRAMES_OUTSIDE: plan, keep the new frames, commit, let go of what is freed */
+
+/* Plan to write n observations of one column, whose cells belong to different streams. */
+SB3X_API int32_t sb3x_plan_cells(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n,
+                                 const uint8_t *observations, sb3x_changes *changes);
+
+/* Empty cells of all columns: they read as zeros. At most n_streams cells per call. */
+SB3X_API int32_t sb3x_erase(sb3x_store *store, const int64_t *cells, int64_t n, sb3x_changes *changes);
+
+/* The blocks that were freed and not let go of yet. */
+SB3X_API void sb3x_freed(const sb3x_store *store, sb3x_changes *changes);
+
+/* The caller has let go of all freed blocks: they may be used again. */
+SB3X_API void sb3x_let_go(sb3x_store *store);
+
+/* The tokens of all frames of observations, each once: `distinct`, in the order of their first use; `order` is
+   (n_columns, n, stack), what distinct[order] reads. Token -1 stands for a frame of zeros. Both arrays have room for
+   n_columns * n * stack. */
+SB3X_API int32_t sb3x_tokens(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
+                             int64_t *distinct, int64_t *order, int64_t *n_distinct);
+
+/* How many tokens there are, freed ones included: all of them are smaller. */
+SB3X_API int64_t sb3x_token_end(const sb3x_store *store);
+
+/* ---- reading */
+
+enum { SB3X_FIRST_COLUMN = 1, SB3X_SECOND_COLUMN = 2, SB3X_BOTH_COLUMNS = 3 };
+
+/* Copy observations to `out`: (columns asked for, n, stack * frame_bytes), zeros where nothing was written. Observation i is in
+   slot slots[i] and env envs[i]; with envs NULL, slots are cells. `decoded` is NULL, or for SB3X_FRAMES_CODEC the result of
+   sb3x_coded_blocks, with `frames` filled in by the caller. */
+typedef struct {
+    int64_t n;
+    int64_t *blocks;        /* (n,), ascending */
+    int64_t *n_frames;      /* (n,): how many of their first frames are needed */
+    const uint8_t **frames; /* (n,): where the caller has decoded them to */
+} sb3x_decoded;
+
+SB3X_API int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
+                             const sb3x_decoded *decoded, uint8_t *out);
+
+/* The blocks that a gather needs decoded, into arrays with room for 2 * n * columns entries. */
+SB3X_API int32_t sb3x_coded_blocks(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
+                                   sb3x_decoded *decoded);
+
+/* The bytes that sb3x_give_encoded was given for a block; they stay where they are until the next write. */
+SB3X_API const uint8_t *sb3x_encoded(const sb3x_store *store, int64_t block, int64_t *length);
+
+/* ---- looking and saving */
+
+typedef struct {
+    int64_t n_written;    /* cells that hold something, of all columns */
+    int64_t n_blocks;     /* blocks in use */
+    int64_t stored_bytes; /* encoded blocks, open blocks and tables */
+    int64_t held_bytes;   /* chunks, dead bytes in them included */
+    int64_t live_bytes;   /* sealed blocks */
+} sb3x_usage;
+
+SB3X_API void sb3x_measure(const sb3x_store *store, sb3x_usage *usage);
+
+/* SB3X_OK if every count and link of the store is what its cells imply, else SB3X_CORRUPT. Looks at everything: slow. Or
+   SB3X_NO_MEMORY. */
+SB3X_API int32_t sb3x_check(const sb3x_store *store);
+
+/* All of a store as bytes, to be loaded into a new one with the same config: `*n` bytes that sb3x_free_saved gives back;
+   NULL if there is no memory for them. */
+SB3X_API uint8_t *sb3x_save(const sb3x_store *store, int64_t *n);
+SB3X_API void sb3x_free_saved(uint8_t *saved);
+
+/* Fill an empty store. Refuses whatever sb3x_save would not write, with SB3X_CORRUPT and the store empty; so it is after
+   SB3X_NO_MEMORY. Encoded frames are only copied: sb3x_gather finds out whether they can be decoded. */
+SB3X_API int32_t sb3x_load(sb3x_store *store, const uint8_t *data, int64_t n);
+
+/* ---- codecs: stateless */
+
+/* `delta`: n_frames frames as patches, the first of them on `base` (NULL for zeros). The bytes written, or -1 if they do not
+   fit into `room`. */
+SB3X_API int64_t sb3x_delta_encode(const uint8_t *frames, int64_t n_frames, int64_t frame_bytes, const uint8_t *base,
+                                   uint8_t *out, int64_t room);
+/* The first n_frames frames of n encoded bytes. */
+SB3X_API int32_t sb3x_delta_decode(const uint8_t *data, int64_t n, const uint8_t *base, int64_t n_frames, int64_t frame_bytes,
+                                   uint8_t *out);
+
+/* Runs of equal items of 1, 2, 4 or 8 bytes, none longer than `longest`, or than fits into a length; lengths are numbers of
+   length_bytes (1, 2, 4 or 8).
+   The number of runs, or -1 if there are more than `most`. */
+SB3X_API int64_t sb3x_find_runs(const uint8_t *items, int64_t n, int32_t item_bytes, uint64_t longest, int64_t most,
+                                int32_t length_bytes, uint8_t *values, uint8_t *lengths);
+/* Write runs until n items are there; the number of items written. */
+SB3X_API int64_t sb3x_write_runs(const uint8_t *values, const uint8_t *lengths, int64_t n_runs, int32_t item_bytes,
+                                 int32_t length_bytes, uint8_t *items, int64_t n);
+
+/* Interleaved parts to planes, (n, pixels, parts, part_bytes) -> (n, parts, pixels, part_bytes), and back. */
+SB3X_API void sb3x_split(const uint8_t *pixels, int64_t n, int64_t n_pixels, int64_t parts, int64_t part_bytes, uint8_t *out);
+SB3X_API void sb3x_join(const uint8_t *planes, int64_t n, int64_t n_pixels, int64_t parts, int64_t part_bytes, uint8_t *out);
+
+#endif

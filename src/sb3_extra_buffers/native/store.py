@@ -1,0 +1,273 @@
+"""A store of the core as a Python object: owns the handle, turns codes into exceptions. Above: store/host and store/device."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator
+from ctypes import byref, c_int32, c_int64
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.native.binding import (
+    ENCODE,
+    NO_MEMORY,
+    OK,
+    TOO_LARGE,
+    ChangesStruct,
+    Config,
+    Decoded,
+    UsageStruct,
+    address_of,
+    check,
+    core,
+)
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+#: How the core keeps frames, `SB3X_FRAMES_...`.
+RAW, DELTA, CODEC, OUTSIDE = range(4)
+
+
+class Usage(NamedTuple):
+    """What a store takes, see `sb3x_usage`."""
+
+    n_written: int
+    n_blocks: int
+    stored_bytes: int
+    held_bytes: int
+    live_bytes: int
+
+
+class Changes(NamedTuple):
+    """New frames to keep by token, and blocks to let go of. Views of the core's memory: valid until its next call."""
+
+    tokens: Ints
+    frames: Bytes
+    freed: Ints
+
+
+class CodedBlock(NamedTuple):
+    """A block that must be decoded for a batch: its number, its bytes, and how many of its first frames are needed."""
+
+    number: int
+    data: memoryview
+    n_frames: int
+
+
+class NativeStore:
+    """One `sb3x_store`. Not for several threads at a time.
+
+    :param frames: `RAW`, `DELTA`, `CODEC` or `OUTSIDE`
+    """
+
+    def __init__(
+        self,
+        *,
+        n_cells: int,
+        n_streams: int,
+        n_columns: int,
+        stack: int,
+        frame_bytes: int,
+        block_frames: int,
+        frames: int,
+    ) -> None:
+        self.core = core()
+        self.n_columns, self.stack, self.frame_bytes, self.block_frames = n_columns, stack, frame_bytes, block_frames
+        sizes = (n_cells, n_streams, n_columns, stack, frame_bytes, block_frames)
+        if max(sizes) >= 2**62:
+            raise ValueError(self._too_large(sizes))
+        config, error = Config(*sizes, frames), c_int32()
+        self.handle: int | None = self.core.sb3x_create(byref(config), byref(error))
+        if not self.handle:
+            if error.value == TOO_LARGE:
+                raise ValueError(self._too_large(sizes))
+            if error.value == NO_MEMORY:
+                raise MemoryError(
+                    f"No memory for the open blocks of {n_streams} envs: {block_frames} frames of {frame_bytes} bytes each. "
+                    "Use smaller blocks (block_frames) or fewer envs"
+                )
+            check(error.value, "make a store")
+        self._changes = ChangesStruct()
+        self._changes_at = ctypes.byref(self._changes)
+        self._planned: tuple[NDArray[Any], ...] = ()  # what the core points to until the commit
+        weakref.finalize(self, self.core.sb3x_destroy, self.handle).atexit = False
+
+    @staticmethod
+    def _too_large(sizes: tuple[int, ...]) -> str:
+        n_cells, n_streams, n_columns, stack, frame_bytes, block_frames = sizes
+        return (
+            f"{n_cells} observations in {n_columns} columns, {n_streams} envs, {stack} frames of {frame_bytes} bytes in "
+            f"blocks of block_frames={block_frames}: more than a store can count. "
+            "Use smaller blocks (block_frames) or a smaller buffer_size"
+        )
+
+    # ---- writing
+
+    def plan(self, slot: int, first: NDArray[Any], second: NDArray[Any], encode: Callable[[Bytes], Any] | None = None) -> None:
+        """Plan to write the observations of a step. Nothing has changed yet; the arrays are kept until the commit.
+
+        :param first: C-contiguous observations of all streams
+        :param encode: encodes a block ``(block_frames, frame_bytes)``; gives bytes, or None to keep it as it is
+        """
+        one, two = address_of(first), address_of(second)
+        status = self.core.sb3x_plan(self.handle, slot, one, two, 0, self._changes_at)
+        while status == ENCODE and encode is not None:
+            self._encode_full_blocks(encode)
+            status = self.core.sb3x_plan(self.handle, slot, one, two, 1, self._changes_at)
+        if status != OK:
+            check(status, "store a step of observations")
+        self._planned = first, second
+
+    def commit(self) -> None:
+        """Write what was planned last; nothing if nothing is planned."""
+        self.core.sb3x_commit(self.handle, self._changes_at)
+
+    def write(self, column: int, cells: Ints, observations: NDArray[Any], encode: Callable[[Bytes], Any]) -> None:
+        """Write observations into cells of a column, one after the other, each whole or not at all."""
+        done = c_int64(-1)
+        where, what = address_of(cells), address_of(observations)
+        while True:
+            status = self.core.sb3x_write(self.handle, column, where, len(cells), what, byref(done))
+            if status != ENCODE:
+                break
+            self._encode_full_blocks(encode)
+        check(status, "store observations")
+
+    def _encode_full_blocks(self, encode: Callable[[Bytes], Any]) -> None:
+        stream, part = c_int64(), c_int64()
+        while address := self.core.sb3x_full_block(self.handle, byref(stream), byref(part)):
+            data = encode(array_at(address, (self.block_frames, self.frame_bytes)))
+            given = np.frombuffer(b"" if data is None else data, np.uint8)
+            status = self.core.sb3x_give_encoded(self.handle, stream, part, address_of(given), given.size)
+            check(status, "keep an encoded block")
+
+    # ---- frames outside
+
+    def changes(self) -> Changes:
+        """What the last plan, commit or erase has told."""
+        changes = self._changes
+        return Changes(
+            array_at(changes.tokens, (changes.n_new,), np.int64),
+            array_at(changes.frames, (changes.n_new, self.frame_bytes)),
+            array_at(changes.freed, (changes.n_freed,), np.int64),
+        )
+
+    def plan_cells(self, column: int, cells: Ints, observations: NDArray[Any]) -> None:
+        """Plan to write into cells of a column, each of another stream."""
+        status = self.core.sb3x_plan_cells(
+            self.handle, column, address_of(cells), len(cells), address_of(observations), self._changes_at
+        )
+        check(status, "store observations")
+        self._planned = observations, cells
+
+    def erase(self, cells: Ints) -> None:
+        """Empty cells of all columns, at most as many as there are streams."""
+        check(self.core.sb3x_erase(self.handle, address_of(cells), len(cells), self._changes_at), "erase cells")
+
+    def freed(self) -> Ints:
+        """Blocks that were freed and not let go of yet."""
+        self.core.sb3x_freed(self.handle, self._changes_at)
+        return self.changes().freed
+
+    def let_go(self) -> None:
+        """Nothing is kept for freed blocks any more: they may be used again."""
+        self.core.sb3x_let_go(self.handle)
+
+    @property
+    def token_end(self) -> int:
+        """All tokens are smaller."""
+        return int(self.core.sb3x_token_end(self.handle))
+
+    # ---- reading
+
+    def gather(self, slots: Ints, envs: Ints | None, columns: int, out: int, decoded: Decoded | None = None) -> None:
+        """Copy observations to the address ``out``.
+
+        :param columns: 1 for the first, 2 for the second, 3 for both
+        """
+        status = self.core.sb3x_gather(
+            self.handle, address_of(slots), None if envs is None else address_of(envs), len(slots), columns,
+            None if decoded is None else byref(decoded), out,
+        )  # fmt: skip
+        if status != OK:
+            check(status, "read observations")
+
+    def gather_coded(
+        self, slots: Ints, envs: Ints | None, columns: int, out: int, decode: Callable[[list[CodedBlock]], list[Bytes]]
+    ) -> None:
+        """The same where blocks have to be decoded by a codec.
+
+        :param decode: the first frames of each block, in arrays of their own
+        """
+        most = 4 * len(slots) + 1
+        blocks, n_frames = np.empty(most, np.int64), np.empty(most, np.int64)
+        decoded = Decoded(0, address_of(blocks), address_of(n_frames), None)
+        status = self.core.sb3x_coded_blocks(
+            self.handle, address_of(slots), None if envs is None else address_of(envs), len(slots), columns, byref(decoded)
+        )
+        check(status, "read observations")
+        wanted = list(self._coded(blocks[: decoded.n], n_frames[: decoded.n]))
+        frames = decode(wanted)
+        addresses = np.array([address_of(one) for one in frames], np.uint64)
+        decoded.frames = address_of(addresses) if len(frames) else None
+        self.gather(slots, envs, columns, out, decoded)
+
+    def _coded(self, blocks: Ints, n_frames: Ints) -> Iterator[CodedBlock]:
+        length = c_int64()
+        for number, count in zip(blocks.tolist(), n_frames.tolist(), strict=True):
+            address = self.core.sb3x_encoded(self.handle, number, byref(length))
+            yield CodedBlock(number, memoryview((ctypes.c_ubyte * length.value).from_address(address)).cast("B"), count)
+
+    def tokens(self, slots: Ints, envs: Ints | None, columns: int) -> tuple[Ints, Ints]:
+        """The tokens of all frames of observations, each once, and the order ``(columns, n, stack)`` that reads them."""
+        n = len(slots) * (columns.bit_count()) * self.stack
+        distinct, order, count = np.empty(n, np.int64), np.empty(n, np.int64), c_int64()
+        status = self.core.sb3x_tokens(
+            self.handle, address_of(slots), None if envs is None else address_of(envs), len(slots), columns,
+            address_of(distinct), address_of(order), byref(count),
+        )  # fmt: skip
+        check(status, "read observations")
+        return distinct[: count.value], order
+
+    # ---- all of it
+
+    def clear(self) -> None:
+        """Forget everything that was written."""
+        self.core.sb3x_clear(self.handle)
+
+    def usage(self) -> Usage:
+        """What it takes."""
+        usage = UsageStruct()
+        self.core.sb3x_measure(self.handle, byref(usage))
+        return Usage(*(getattr(usage, name) for name in Usage._fields))
+
+    def check(self) -> None:
+        """Raise CorruptDataError unless every count and link is what the cells imply. Looks at everything: for tests."""
+        check(self.core.sb3x_check(self.handle), "check a store")
+
+    def save(self) -> bytes:
+        """All of it as bytes."""
+        n = c_int64()
+        address = self.core.sb3x_save(self.handle, byref(n))
+        if not address:
+            check(NO_MEMORY, "save a store")
+        try:
+            return ctypes.string_at(address, n.value)
+        finally:
+            self.core.sb3x_free_saved(address)
+
+    def load(self, data: Any) -> None:
+        """Take on what `save` gave for a store of the same sizes."""
+        given = np.frombuffer(data, np.uint8)
+        check(self.core.sb3x_load(self.handle, address_of(given), given.size), "load a store")
+
+
+def array_at(address: int | None, shape: tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:
+    """The core's memory at an address as an array; a view that must not outlive it."""
+    n = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if not n or not address:
+        return np.empty(shape, dtype)
+    return np.frombuffer((ctypes.c_ubyte * n).from_address(address), dtype).reshape(shape)

@@ -1,0 +1,154 @@
+/* A few threads for large batches. They are started when they are first needed, sleep in between, and never outlive a call:
+   sb3x_run returns when every part is done. */
+
+#define _DEFAULT_SOURCE
+#define _DARWIN_C_SOURCE
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "internal.h"
+
+#if defined(_WIN32)
+#include <windows.h>
+typedef SRWLOCK mutex;
+typedef CONDITION_VARIABLE condition;
+#define MUTEX_INITIALIZER SRWLOCK_INIT
+#define CONDITION_INITIALIZER CONDITION_VARIABLE_INIT
+static void lock(mutex *m) { AcquireSRWLockExclusive(m); }
+static void unlock(mutex *m) { ReleaseSRWLockExclusive(m); }
+static void wait_for(condition *c, mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
+static void wake_all(condition *c) { WakeAllConditionVariable(c); }
+#else
+#include <pthread.h>
+#include <signal.h>
+typedef pthread_mutex_t mutex;
+typedef pthread_cond_t condition;
+#define MUTEX_INITIALIZER PTHREAD_MUTEX_INITIALIZER
+#define CONDITION_INITIALIZER PTHREAD_COND_INITIALIZER
+static void lock(mutex *m) { pthread_mutex_lock(m); }
+static void unlock(mutex *m) { pthread_mutex_unlock(m); }
+static void wait_for(condition *c, mutex *m) { pthread_cond_wait(c, m); }
+static void wake_all(condition *c) { pthread_cond_broadcast(c); }
+#endif
+
+#define MOST_THREADS 16
+
+typedef struct {
+    mutex mutex;
+    condition work, done;
+    int32_t n_started;  /* threads, beside the callers */
+    int32_t is_busy;    /* a call is under way */
+    uint64_t call;      /* number of the last call */
+    int32_t n_inside;   /* threads that look at its parts */
+    sb3x_task task;
+    void *argument;
+    int64_t parts;
+    int32_t workers;
+    _Atomic int64_t next; /* part that nobody has taken yet */
+} pool;
+
+static pool shared = {.mutex = MUTEX_INITIALIZER, .work = CONDITION_INITIALIZER, .done = CONDITION_INITIALIZER};
+static _Atomic int32_t wanted_threads = 1;
+
+void sb3x_set_threads(int32_t n) { atomic_store(&wanted_threads, n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n); }
+
+int32_t sb3x_threads(void) { return atomic_load(&wanted_threads); }
+
+static void take_parts(sb3x_task task, void *argument, int64_t parts, int32_t worker) {
+    for (int64_t part; (part = atomic_fetch_add(&shared.next, 1)) < parts;) task(argument, part, worker);
+}
+
+static void work(int32_t worker) {
+    uint64_t seen = 0;
+    lock(&shared.mutex);
+    for (;;) {
+        while (shared.call == seen || !shared.is_busy) wait_for(&shared.work, &shared.mutex);
+        seen = shared.call;
+        if (worker >= shared.workers) continue;
+        sb3x_task task = shared.task;
+        void *argument = shared.argument;
+        int64_t parts = shared.parts;
+        shared.n_inside++;
+        unlock(&shared.mutex);
+        take_parts(task, argument, parts, worker);
+        lock(&shared.mutex);
+        if (--shared.n_inside == 0) wake_all(&shared.done);
+    }
+}
+
+#if defined(_WIN32)
+static DWORD WINAPI start(LPVOID worker) {
+    work((int32_t)(intptr_t)worker);
+    return 0;
+}
+static int start_thread(int32_t worker) {
+    HANDLE thread = CreateThread(NULL, 1 << 18, start, (LPVOID)(intptr_t)worker, 0, NULL);
+    if (thread) CloseHandle(thread);
+    return thread != NULL;
+}
+#else
+static void *start(void *worker) {
+    work((int32_t)(intptr_t)worker);
+    return NULL;
+}
+static int start_thread(int32_t worker) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    if (pthread_attr_init(&attributes) != 0) return 0;
+    pthread_attr_setstacksize(&attributes, 1 << 18);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    /* Signals are for the threads of Python. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, &attributes, start, (void *)(intptr_t)worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return !failed;
+}
+#endif
+
+void sb3x_after_fork(void) {
+    mutex fresh_mutex = MUTEX_INITIALIZER;
+    condition fresh_condition = CONDITION_INITIALIZER;
+    shared.mutex = fresh_mutex;
+    shared.work = shared.done = fresh_condition;
+    shared.n_started = shared.is_busy = shared.n_inside = 0;
+}
+
+/* Begin a call that the pool takes part in; 0 if it cannot help. All in one piece: a thread that wakes up late, for a call that is
+   over, finds the next one as a whole or not at all. */
+static int begin_call(sb3x_task task, void *argument, int64_t parts, int32_t workers) {
+    if (parts < 2 || workers < 2) return 0;
+    lock(&shared.mutex);
+    int is_free = !shared.is_busy;
+    if (is_free) {
+        while (shared.n_started < workers - 1 && start_thread(shared.n_started + 1)) shared.n_started++;
+        is_free = shared.n_started > 0;
+    }
+    if (is_free) {
+        shared.task = task;
+        shared.argument = argument;
+        shared.parts = parts;
+        shared.workers = workers;
+        atomic_store(&shared.next, 0);
+        shared.is_busy = 1;
+        shared.call++;
+        wake_all(&shared.work);
+    }
+    unlock(&shared.mutex);
+    return is_free;
+}
+
+void sb3x_run(sb3x_task task, void *argument, int64_t parts, int32_t workers) {
+    if (!begin_call(task, argument, parts, workers)) {
+        for (int64_t part = 0; part < parts; part++) task(argument, part, 0);
+        return;
+    }
+    take_parts(task, argument, parts, 0);
+    lock(&shared.mutex);
+    while (shared.n_inside > 0) wait_for(&shared.done, &shared.mutex);
+    shared.is_busy = 0; /* from here on no thread looks at this call */
+    unlock(&shared.mutex);
+}

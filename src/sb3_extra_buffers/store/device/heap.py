@@ -1,0 +1,312 @@
+"""The heap: payloads of any length by cell, packed into one byte tensor on the device. Above: HeapMemory (`rle`, `zstd`).
+
+    SharedRawHeap.data    | cell 3 | cell 0 | (dead) | cell 7 ... | free .................. |
+                                                                  ^ data_end               ^ capacity
+
+A `RawBuffer` keeps `start_idx` and `lengths` of its cells on the host. What a codec writes into a payload is relative to the
+payload's start, so `compact` moves payloads and changes nothing but `start_idx`. Starts are multiples of 8 bytes, so that a
+payload can be read as int64 words: a gather then moves 8 bytes per index.
+
+The places of the cells are the truth: a payload is written where nothing lives, then its place is recorded, at once.
+`data_end` and `live_bytes` follow from the places, and are computed again after an interrupt. What `compact` is about to
+move, it notes first: a move that was interrupted is done again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.store.device.budget import GROWTH, ByteBudget
+
+#: Starts are multiples of this.
+ALIGNMENT = 8
+#: Words that are moved at once when the heap is packed, which bounds what packing takes beside the heap.
+_CHUNK_WORDS = 1 << 20
+
+Ints = NDArray[np.int64]
+
+
+def aligned(lengths: NDArray[np.integer]) -> Ints:
+    """Bytes that payloads of these lengths take up."""
+    return -(-lengths.astype(np.int64) // ALIGNMENT) * ALIGNMENT
+
+
+class _Move(NamedTuple):
+    """Payloads that are being moved: their words, where they go, and the new starts of their cells, by owner."""
+
+    words: th.Tensor
+    target: int
+    starts: list[tuple[RawBuffer, Ints, Ints]]
+
+
+class SharedRawHeap:
+    """Bytes on a device for one or more RawBuffers, allocated one behind the other.
+
+    :param capacity: bytes to begin with
+    :param device: where they live
+    :param budget: how many bytes may be taken; without it the heap grows as it must
+    """
+
+    def __init__(self, capacity: int, device: th.device | str = "cpu", budget: ByteBudget | None = None) -> None:
+        if capacity < 0:
+            raise ValueError(f"capacity must be a number of bytes, got {capacity}")
+        self._words = th.zeros(max(capacity // ALIGNMENT, 1), dtype=th.int64, device=device)
+        self.budget = ByteBudget(capacity) if budget is None else budget
+        self._owners: weakref.WeakSet[RawBuffer] = weakref.WeakSet()
+        self._data_end = self._live_bytes = 0
+        self._is_changing = False
+        self._move: _Move | None = None
+
+    @property
+    def device(self) -> th.device:
+        return self._words.device
+
+    @property
+    def data(self) -> th.Tensor:
+        """All bytes, as a uint8 tensor."""
+        return self.words.view(th.uint8)
+
+    @property
+    def words(self) -> th.Tensor:
+        """All bytes, as an int64 tensor."""
+        self._finish_move()
+        return self._words
+
+    @property
+    def capacity(self) -> int:
+        return len(self._words) * ALIGNMENT
+
+    @property
+    def data_end(self) -> int:
+        """Bytes from here on are free."""
+        self._settle()
+        return self._data_end
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of payloads that are needed."""
+        self._settle()
+        return self._live_bytes
+
+    def own(self, buffer: RawBuffer) -> None:
+        """From now on move the payloads of this buffer too."""
+        self.budget.join(self)
+        self._owners.add(buffer)
+
+    def parts(self) -> dict[int, int]:
+        """Bytes that are held, see `ByteBudget`."""
+        return {id(self): self.capacity}
+
+    # ---- allocating
+
+    def find_room(self, nbytes: int, *, strict: bool = False) -> int:
+        """The start of ``nbytes`` free bytes: packs first where enough is dead, grows where not. HeapFullError if it may not.
+
+        They stay free: `record` takes them.
+
+        :param nbytes: a multiple of 8
+        :param strict: keep to a hard limit of the budget
+        """
+        dead = self.data_end - self.live_bytes
+        if self.data_end + nbytes > self.capacity and dead * GROWTH >= self.capacity:
+            self.compact()
+        missing = self.data_end + nbytes - self.capacity
+        if missing > 0:
+            try:
+                n_words = self.budget.grow_by(len(self._words) // GROWTH, missing // ALIGNMENT, ALIGNMENT, strict=strict)
+            except MemoryError:
+                if self.data_end - self.live_bytes < missing:
+                    raise
+                self.compact()
+            else:
+                words = th.zeros(len(self._words) + n_words, dtype=th.int64, device=self.device)
+                words[: self.data_end // ALIGNMENT] = self._words[: self.data_end // ALIGNMENT]
+                self._words = words
+        return self.data_end
+
+    def record(self, buffer: RawBuffer, cells: Ints, places: Ints) -> None:
+        """Give cells of a buffer the places ``(start, length)`` that their payloads were written to, or (-1, 0).
+
+        :param places: ``(2, n)``
+        """
+        self._settle()
+        old = int(aligned(buffer.lengths[cells]).sum())
+        sizes = aligned(places[1])
+        self._is_changing = True
+        buffer.places[:, cells] = places
+        self._live_bytes += int(sizes.sum()) - old
+        self._data_end = max(self._data_end, int((places[0] + sizes).max(initial=0)))
+        self._is_changing = False
+
+    def _settle(self) -> None:
+        """After an interrupt, finish what was being moved, and count again."""
+        self._finish_move()
+        if not self._is_changing:
+            return
+        starts, lengths = np.concatenate((_no_places(0), *(owner.places for owner in self._owners)), axis=1)
+        sizes = aligned(lengths)
+        self._live_bytes = int(sizes.sum())
+        self._data_end = int((starts + sizes).max(initial=0))
+        self._is_changing = False
+
+    # ---- packing
+
+    def compact(self) -> None:
+        """Pack live payloads to the front, in the order they lie in."""
+        self._finish_move()
+        owners = list(self._owners)
+        live = [np.flatnonzero(owner.start_idx >= 0) for owner in owners]
+        owner_of = np.repeat(np.arange(len(owners)), [len(cells) for cells in live])
+        held = [owner.places[:, cells] for owner, cells in zip(owners, live, strict=True)]
+        places = np.concatenate((_no_places(0), *held), axis=1)
+        order = np.argsort(places[0], kind="stable")
+        cells, owner_of = np.concatenate((np.zeros(0, np.int64), *live))[order], owner_of[order]
+        starts, sizes = places[0][order], aligned(places[1][order])
+        targets = np.cumsum(sizes) - sizes
+        self._is_changing = True
+        for low, high in _chunks(sizes // ALIGNMENT):
+            if targets[low] == starts[low] and targets[high - 1] == starts[high - 1]:
+                continue  # nothing before it was dead, and nothing in it
+            words = self._words.index_select(0, self.ragged(starts[low:high] // ALIGNMENT, sizes[low:high] // ALIGNMENT))
+            changes = [
+                (owner, cells[low:high][is_its], targets[low:high][is_its])
+                for i, owner in enumerate(owners)
+                if (is_its := owner_of[low:high] == i).any()
+            ]
+            self._move = _Move(words, int(targets[low]) // ALIGNMENT, changes)  # words are a copy: they may overlap
+            self._finish_move()
+        self._settle()
+
+    def _finish_move(self) -> None:
+        """Do what was noted to be moved. It may be done twice."""
+        move = self._move
+        if move is None:
+            return
+        self._words[move.target : move.target + len(move.words)] = move.words
+        for owner, cells, starts in move.starts:
+            owner.places[0, cells] = starts
+        self._move = None
+
+    def ragged(self, starts: Ints, sizes: Ints) -> th.Tensor:
+        """Indices ``start, start + 1, ...`` of each piece, one piece behind the other."""
+        total = int(sizes.sum())
+        shifts = th.from_numpy(starts - np.cumsum(sizes) + sizes).to(self.device)
+        counts = th.from_numpy(np.ascontiguousarray(sizes)).to(self.device)
+        places = th.arange(total, device=self.device)
+        return places + th.repeat_interleave(shifts, counts, output_size=total)
+
+    def check(self) -> None:
+        """Raise ValueError unless payloads lie apart from each other, and are counted as they lie. For tests."""
+        self._settle()
+        starts, lengths = np.concatenate((_no_places(0), *(owner.places for owner in self._owners)), axis=1)
+        live = np.flatnonzero(starts >= 0)
+        live = live[np.argsort(starts[live])]
+        begins, sizes = starts[live], aligned(lengths[live])
+        ends = begins + sizes
+        is_within = ends.max(initial=0) <= self._data_end <= self.capacity
+        if not is_within or (begins[1:] < ends[:-1]).any() or lengths[starts < 0].any():
+            raise ValueError("Payloads overlap, or lie where the heap is free")
+        if self._live_bytes != sizes.sum():
+            raise ValueError(f"{sizes.sum()} bytes are live, {self._live_bytes} are counted")
+
+    # ---- pickling: each buffer saves its own payloads, and writes them into a heap that is empty
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"capacity": self.capacity, "device": self.device, "budget": self.budget}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        SharedRawHeap.__init__(self, state["capacity"], state["device"], state["budget"])
+
+
+def _chunks(sizes: Ints) -> list[tuple[int, int]]:
+    """Ranges of pieces of about as many words as are moved at once."""
+    if not len(sizes):
+        return []
+    bounds = np.searchsorted(np.cumsum(sizes), np.arange(_CHUNK_WORDS, int(sizes.sum()), _CHUNK_WORDS), side="right")
+    ends = np.unique(np.concatenate(([0], bounds, [len(sizes)]))).tolist()
+    return list(pairwise(ends))
+
+
+class RawBuffer:
+    """Cells that hold payloads of any length in a heap, which other buffers may share.
+
+    :param n_cells: cells to begin with; there are more as soon as one of a higher number is written
+    :param heap: where the payloads go
+    """
+
+    def __init__(self, n_cells: int, heap: SharedRawHeap) -> None:
+        self.heap = heap
+        self.places = _no_places(n_cells)
+        heap.own(self)
+
+    @property
+    def start_idx(self) -> Ints:
+        """Where the payload of each cell begins in the heap; -1 where there is none."""
+        starts: Ints = self.places[0]
+        return starts
+
+    @property
+    def lengths(self) -> Ints:
+        """Bytes of the payload of each cell."""
+        lengths: Ints = self.places[1]
+        return lengths
+
+    def write(self, cells: Ints, payloads: th.Tensor, lengths: Ints, *, strict: bool = False) -> None:
+        """Put payloads into cells; what was there is freed. An exception leaves everything as it was.
+
+        :param cells: ``(n,)``, each once
+        :param payloads: int64 words on the heap's device: the payloads one behind the other, each filled up to 8 bytes
+        :param lengths: bytes of each payload
+        """
+        cells, lengths = np.asarray(cells, np.int64), np.asarray(lengths, np.int64)
+        sizes = aligned(lengths)
+        if len(cells) and (cells.min() < 0 or len(np.unique(cells)) < len(cells)):
+            raise ValueError(f"Cells must be numbers from 0, each once, got {cells.tolist()}")
+        if payloads.dtype != th.int64 or len(sizes) != len(cells) or len(payloads) * ALIGNMENT != sizes.sum():
+            raise ValueError(
+                f"{len(cells)} payloads of {lengths.tolist()} bytes are {sizes.sum() // ALIGNMENT} int64 words, "
+                f"each payload filled up to {ALIGNMENT} bytes; got {len(payloads)} of {payloads.dtype}"
+            )
+        if not len(cells):
+            return
+        start = self.heap.find_room(int(sizes.sum()), strict=strict)
+        self._know(int(cells.max()) + 1)
+        self.heap.words[start // ALIGNMENT : start // ALIGNMENT + len(payloads)] = payloads
+        self.heap.record(self, cells, np.stack((start + np.cumsum(sizes) - sizes, lengths)))
+
+    def read(self, cells: Ints) -> tuple[th.Tensor, Ints]:
+        """Payloads one behind the other as int64 words, and where each begins, in bytes."""
+        if len(cells) and cells.min() < 0:
+            raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
+        words, sizes = self.heap.words, aligned(self.lengths[cells])
+        words = words.index_select(0, self.heap.ragged(self.start_idx[cells] // ALIGNMENT, sizes // ALIGNMENT))
+        return words, np.cumsum(sizes) - sizes
+
+    def free(self, cells: Ints) -> None:
+        """Let go of what these cells hold."""
+        if len(cells) and cells.min() < 0:
+            raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
+        cells = np.unique(cells[cells < len(self.start_idx)])
+        held = cells[self.start_idx[cells] >= 0]
+        if len(held):
+            self.heap.record(self, held, _no_places(len(held)))
+
+    def compact(self) -> None:
+        """Pack the heap, other buffers in it included."""
+        self.heap.compact()
+
+    def _know(self, n_cells: int) -> None:
+        missing = n_cells - len(self.start_idx)
+        if missing > 0:
+            self.places = np.concatenate((self.places, _no_places(max(missing, len(self.start_idx) // 2))), axis=1)
+
+
+def _no_places(n: int) -> Ints:
+    """Places ``(start, length)`` of cells that hold nothing."""
+    return np.stack((np.full(n, -1, np.int64), np.zeros(n, np.int64)))

@@ -1,0 +1,315 @@
+"""The device store: the streams of one observation leaf, with its frames on a torch device.
+
+    add:     observation -> index (what is new?) -> new frames -> memory -> index: the cells are written
+    sample:  cells -> index (which frames?) -> memory -> observations, on the device
+
+The index is the native core's, on the host, because SB3 draws its indices there. Frames are on the device from the moment
+they are written, in one of the memories, which know them by their tokens.
+
+A write is planned by the index, which changes nothing; then the memory keeps the new frames; then the index commits, in one
+call that cannot fail. So an exception comes before the commit, and leaves frames in the memory that no cell names, or after
+it. Such frames, and those that no cell names any more, are freed when the next write begins.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.native import NativeStore
+from sb3_extra_buffers.native.store import OUTSIDE
+from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
+from sb3_extra_buffers.store.detect import StorePlan
+from sb3_extra_buffers.store.device.budget import ByteBudget
+from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, MakeMemory, Saved
+from sb3_extra_buffers.store.device.rows import Tokens
+from sb3_extra_buffers.store.layout import FrameLayout
+from sb3_extra_buffers.store.observation_bytes import ObservationBytes
+
+FORMAT = 1
+
+
+class DeviceStore(Store):
+    """The streams of one observation leaf, on a device. Reads give tensors.
+
+    :param layout: how an observation is cut into frames
+    :param n_cells: cells of one column
+    :param make_memory: what keeps the frames
+    :param device: where they are kept
+    :param budget: how many bytes they may take
+    :param n_streams: streams; one per env
+    :param n_columns: columns that share the streams
+    """
+
+    codec = None  # a memory has its own way to keep frames
+
+    def __init__(
+        self,
+        layout: FrameLayout,
+        n_cells: int,
+        make_memory: MakeMemory,
+        device: th.device,
+        budget: ByteBudget,
+        *,
+        n_streams: int = 1,
+        n_columns: int = 1,
+    ) -> None:
+        super().__init__(layout, n_cells, n_streams, n_columns)
+        self.device, self.budget, self._make_memory = device, budget, make_memory
+        self._index = NativeStore(
+            n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
+            frame_bytes=max(layout.frame_bytes, 1), block_frames=layout.stack, frames=OUTSIDE,
+        )  # fmt: skip
+        # Besides the cells' frames there are reset observations, and at both ends of a stream blocks that are partly needed.
+        n_frames = 1 + n_cells + n_cells // 64 + 4 * n_streams * layout.stack
+        expected = Expected(
+            layout.frame_bytes, n_frames, n_streams, line_bytes_of(layout), n_streams * n_columns * layout.stack
+        )
+        self.memory = make_memory(expected, device, budget)
+        budget.join(self.memory)
+        self._described = self.memory.describe()  # as it was made: it may change for another kind
+        self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
+        self._bytes_of = ObservationBytes(layout)
+        #: Tokens that were put for a write that is not committed, and the cells that it would fill.
+        self._put: tuple[Tokens, Cells] | None = None
+        self._prepared: tuple[int, tuple[NDArray[Any], ...]] | None = None
+        self._is_clearing = False
+
+    # ---- writing
+
+    def reserve(self, n_observations: int) -> None:
+        """Ensure that this many observations can be written within a hard limit; HeapFullError if they cannot.
+
+        :param n_observations: over all columns
+        """
+        if self.budget.is_hard:
+            self._settle()
+            self.memory.reserve(n_observations * self.layout.stack)
+
+    def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.prepare_step`. Goes beyond a hard limit rather than fail; see `reserve`."""
+        if self._is_empty:
+            self._cells(self._cells_of(slot), None)
+            return
+        self._prepared = None
+        self._settle()
+        first = self._bytes_of(observations[0])
+        second = self._bytes_of(observations[1], 1) if self.n_columns == 2 else first
+        self._index.plan(slot, first, second)
+        self._put_frames(self._cells_of(slot))
+        self._prepared = slot, observations
+
+    def commit_step(self) -> None:
+        """See `Store.commit_step`."""
+        if self._prepared is not None:
+            self._index.commit()
+            self._put = None
+            self._prepared = None
+
+    def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
+        """See `Store.write`."""
+        cells = np.ascontiguousarray(self._cells(cells, None), np.int64)
+        if self._is_empty or not len(cells):
+            return
+        prepared, self._prepared = self._prepared, None
+        values = self._bytes_of(observations, 2).reshape(len(cells), -1)
+        try:
+            for start, end in self._runs(cells):
+                self._settle()
+                self._index.plan_cells(column, cells[start:end], np.ascontiguousarray(values[start:end]))
+                self._put_frames(cells[start:end])
+                self._index.commit()
+                self._put = None
+        finally:
+            if prepared is not None:  # the index has one plan at a time
+                self.prepare_step(*prepared)
+
+    def _runs(self, cells: Cells) -> list[tuple[int, int]]:
+        """Ranges of cells with no two of one stream."""
+        starts, seen = [0], set[int]()
+        for i, stream in enumerate((cells % self.n_streams).tolist()):
+            if stream in seen:
+                starts.append(i)
+                seen.clear()
+            seen.add(stream)
+        return list(zip(starts, [*starts[1:], len(cells)], strict=True))
+
+    def _put_frames(self, cells: Cells) -> None:
+        """Let the memory keep the frames that a plan for these cells adds."""
+        planned = self._index.changes()
+        if len(planned.tokens):
+            self._put = planned.tokens.copy(), cells
+            self.memory.put(self._put[0], th.from_numpy(planned.frames).to(self.device))
+
+    def _settle(self) -> None:
+        """Free frames that no cell needs: of a write that was not committed, and of blocks that were freed."""
+        if self._is_clearing:
+            self.clear()
+        if self._put is not None and self._prepared is None:
+            tokens, cells = self._put
+            # The token put last is the newest frame of a cell, if the write was committed.
+            named, _ = self._index.tokens(cells, None, (1 << self.n_columns) - 1)
+            if tokens[-1] not in named:
+                self.memory.free(tokens)
+            self._put = None
+        blocks = self._index.freed()
+        if len(blocks):
+            stack = self.layout.stack
+            self.memory.free((blocks[:, None] * stack + np.arange(stack)).reshape(-1))
+            self._index.let_go()
+
+    def erase(self, cells: Cells) -> None:
+        """Empty cells of all columns: they read as zeros, and their frames may go."""
+        cells = np.ascontiguousarray(self._cells(cells, None), np.int64)
+        self._prepared = None
+        for start in range(0, 0 if self._is_empty else len(cells), self.n_streams):
+            self._settle()
+            self._index.erase(cells[start : start + self.n_streams])
+        self._settle()
+
+    def compact(self) -> None:
+        """Pack what the memory holds."""
+        self._settle()
+        self.memory.compact()
+
+    def clear(self) -> None:
+        """See `Store.clear`."""
+        self._index.clear()
+        self.memory.clear()
+        self._put = self._prepared = None
+        self._is_clearing = False
+
+    # ---- reading
+
+    def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[th.Tensor]:
+        """See `Store.read_columns`. They are fetched together, and each frame is decoded once."""
+        if self._is_clearing:
+            self._settle()
+        layout, n = self.layout, len(slots)
+        if self._is_empty:
+            self._cells(slots, envs)
+            empty = th.zeros((n * layout.stack, 0), dtype=th.uint8, device=self.device)
+            return [observations_of(layout, empty) for _ in columns]
+        slots = np.ascontiguousarray(slots, np.int64)
+        envs = None if envs is None else np.ascontiguousarray(envs, np.int64)
+        tokens, order = self._index.tokens(slots, envs, sum(1 << column for column in columns))
+        frames = self.memory.gather(tokens, order)
+        return [observations_of(layout, part) for part in frames.view(len(columns), n * layout.stack, layout.frame_bytes)]
+
+    def memory_usage(self) -> MemoryUsage:
+        """See `Store.memory_usage`. Waiting frames count as well."""
+        self._settle()
+        usage = self._index.usage()
+        stored = self.memory.nbytes + self.memory.host_bytes + usage.stored_bytes
+        return MemoryUsage.of(usage.n_written * self.layout.observation_bytes, stored, usage.n_blocks)
+
+    def check(self) -> None:
+        """Raise an error unless all counts and links are what the cells imply. Looks at everything: for tests."""
+        self._settle()
+        self._index.check()
+        self.memory.check()
+
+    # ---- pickling: the index and the frames, with a checksum
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        given = {
+            "shape": tuple(map(int, self.layout.shape)), "dtype": self.layout.dtype.str, "stack": int(self.layout.stack),
+            "axis": int(self.layout.axis), "n_cells": int(self.n_cells), "n_streams": int(self.n_streams),
+            "n_columns": int(self.n_columns), "limit": int(self.budget.limit), "is_hard": bool(self.budget.is_hard),
+            "device": str(self.device), "memory": self._described,
+        }  # fmt: skip
+        index, frames = self._index.save(), self.memory.save()
+        frames["uncommitted"] = np.zeros(0, np.int64) if self._put is None else self._put[0]
+        return {
+            "format": FORMAT, "given": given, "index": index, "frames": frames, "checksum": _checksum(given, index, frames),
+            "make_memory": self._make_memory, "budget": self.budget,
+        }  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.get("format") != FORMAT:
+            raise CorruptDataError(
+                f"A device store of format {state.get('format')!r} cannot be read; this version reads format {FORMAT}"
+            )
+        given, index, frames = state["given"], state["index"], state["frames"]
+        if state["checksum"] != _checksum(given, index, frames):
+            raise CorruptDataError("A saved device store is damaged: its checksum does not match")
+        layout = FrameLayout(given["shape"], np.dtype(given["dtype"]), given["stack"], given["axis"])
+        DeviceStore.__init__(
+            self, layout, given["n_cells"], state["make_memory"], th.device(given["device"]), state["budget"],
+            n_streams=given["n_streams"], n_columns=given["n_columns"],
+        )  # fmt: skip
+        budget = self.budget.limit, self.budget.is_hard
+        if given["memory"] != self._described or (given["limit"], given["is_hard"]) != budget:
+            raise CorruptDataError("A saved device store is damaged: what it says of its memory does not match")
+        self._index.load(index)
+        self.memory.load(frames)
+        self.memory.free(frames["uncommitted"])
+
+
+def _checksum(given: dict[str, Any], index: bytes, frames: Saved) -> int:
+    """Over all that is saved; built of plain values only, so that it does not depend on how anything prints."""
+    said = "\n".join(f"{name}={value!r}" for name, value in sorted(given.items()))
+    crc = zlib.crc32(index, zlib.crc32(said.encode()))
+    for name, array in sorted(frames.items()):
+        crc = zlib.crc32(f"{name} {array.dtype.str} {tuple(map(int, array.shape))}".encode(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), crc)
+    return crc
+
+
+def line_bytes_of(layout: FrameLayout) -> int:
+    """Bytes of a line of a frame, if frames are pictures; else 0. Pictures have channels first or last, or none."""
+    shape = layout.frame_shape
+    channels_last = layout.axis == -1 if layout.stack > 1 else shape[-1:] < shape[:1]
+    line = shape[1:] if len(shape) == 3 and channels_last else shape[-1:]
+    return math.prod(line) * layout.dtype.itemsize if math.prod(line) < math.prod(shape) and len(shape) > 1 else 0
+
+
+def observations_of(layout: FrameLayout, frames: th.Tensor) -> th.Tensor:
+    """uint8 frames ``(n * stack, frame_bytes)`` as observations ``(n, *shape)``, on their device."""
+    n = len(frames) // layout.stack
+    values = frames.view(n, layout.observation_bytes).view(torch_dtype(layout.dtype))
+    if layout.stack == 1 or layout.axis == 0 or len(layout.shape) == 1:
+        return values.view(n, *layout.shape)
+    lead, channels = layout.shape[:-1], layout.shape[-1] // layout.stack
+    return values.view(n, layout.stack, *lead, channels).movedim(1, -2).reshape(n, *layout.shape)
+
+
+def torch_dtype(dtype: np.dtype[Any]) -> th.dtype:
+    """The torch dtype of the same bits.
+
+    :param dtype: NumPy dtype
+    """
+    try:
+        return th.from_numpy(np.empty(0, dtype)).dtype
+    except TypeError as error:
+        raise TypeError(f"torch has no dtype for NumPy's {np.dtype(dtype)}; give the observation space another one") from error
+
+
+@dataclass(frozen=True)
+class DevicePlan(StorePlan):
+    """All that is known about a leaf on a device before its first observation.
+
+    :param make_memory: what keeps the frames
+    :param device: where
+    :param budget: how many bytes they may take
+    """
+
+    make_memory: MakeMemory = DenseMemory
+    device: th.device = field(default_factory=lambda: th.device("cpu"))
+    budget: ByteBudget = field(default_factory=lambda: ByteBudget(0))
+
+    def build(self, layout: FrameLayout) -> DeviceStore:
+        """The store for a layout. Tiny frames are kept as they are, whatever was asked for."""
+        return DeviceStore(
+            layout, self.n_cells, DenseMemory if layout.frame_bytes < SMALLEST_FRAME else self.make_memory, self.device,
+            self.budget, n_streams=self.n_streams, n_columns=self.n_columns,
+        )  # fmt: skip

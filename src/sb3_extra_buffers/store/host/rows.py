@@ -1,0 +1,340 @@
+"""The row store: observations that are too small to be worth encoding. Beside `blocks`, for what `auto` leaves as it is.
+
+    obs        a plain array, one row per cell
+    next_obs   the obs of the next step wherever it is the same, which is nearly always; else an exception, a row of its own
+
+Whether next_obs is shared is decided by comparison when the next step arrives: until then the newest one waits.
+
+A write that is interrupted at any point damages no cell but those it was to fill: each change below leaves every other cell
+readable, and the tail, which says what the newest step is, changes last and in one assignment.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.codecs import make_codec
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
+from sb3_extra_buffers.store.free_numbers import FreeNumbers
+from sb3_extra_buffers.store.layout import FrameLayout
+
+FORMAT = 2
+
+#: What `_own` says of a cell: its next_obs is the obs of the next step; it is zeros; or else the number of an exception.
+_SHARED, _ZEROS = 0, 1
+#: The exceptions from here on, one per stream, show what waits; those behind them are given out.
+_SHOWN = 2
+#: Exceptions grow by one in so many.
+_GROWTH = 4
+#: Streams that are quicker looked at one by one than by NumPy.
+_FEW_STREAMS = 8
+#: As many as the numbers of exceptions can count, and as a block store has.
+_MOST_CELLS = 2**31
+#: The tail of a store in which nothing waits.
+_NO_TAIL = (-1, b"")
+
+
+class _Links(NamedTuple):
+    """Which exception a cell has, and the exceptions. Replaced together, so that an interrupt never parts them."""
+
+    own: NDArray[Any]
+    exceptions: NDArray[Any]
+
+
+class RowStore(Store):
+    """Observations of one leaf, as they are.
+
+    :param layout: shape and dtype of an observation, which has at least one byte; frames are not looked at
+    :param n_cells: cells of one column
+    :param n_streams: streams; one per env
+    :param n_columns: 1, or 2 where the second column is what comes next
+    """
+
+    _links: _Links
+    #: The slot after the newest one, or -1, and the next_obs of the newest one, which should become its obs.
+    _tail: tuple[int, bytes]
+    _is_shown: bool | None  # whether what waits can be read from an exception; None: perhaps, after an interrupt
+    _n_slots: int  # up to the last one that was written
+    _prepared: tuple[int, tuple[NDArray[Any], ...]] | None
+
+    def __init__(self, layout: FrameLayout, n_cells: int, *, n_streams: int = 1, n_columns: int = 1) -> None:
+        if n_cells * n_columns >= _MOST_CELLS:
+            raise ValueError(
+                f"{n_cells} observations in {n_columns} columns: more than a store can count. Use a smaller buffer_size"
+            )
+        super().__init__(layout, n_cells, n_streams, n_columns)
+        self.codec = make_codec("none")
+        self._allocate()
+
+    # ---- writing
+
+    def write_slot(self, column: int, slot: int, observations: NDArray[Any]) -> None:
+        """Put the observations of all streams at a slot into one column: what SB3's `add` does, obs before next_obs."""
+        expected, waiting = self._tail
+        data = observations.tobytes()
+        if not self._is_chained:
+            self._slots[slot] = data
+            if slot >= self._n_slots:
+                self._n_slots = slot + 1
+        elif column == 0 and slot == expected >= 0:  # nearly always it is what waits as the next_obs of the step before
+            if self._is_shown is not False:
+                self._hide()
+            if data != waiting:
+                self._except(slot, data, waiting)
+            self._slots[slot] = data
+            self._tail = _NO_TAIL
+        elif column == 1 and expected < 0:
+            if self._may_own[slot]:
+                self._disown(slot)
+            slot += 1
+            if slot > self._n_slots:
+                self._n_slots = slot
+            self._tail = slot if slot < self._most_slots else self._end_lap(), data
+        else:
+            self.write(column, self._cells_of(slot), observations)
+
+    def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.prepare_step`."""
+        self._cells(self._cells_of(slot), None)
+        self._prepared = slot, observations
+
+    def commit_step(self) -> None:
+        """See `Store.commit_step`."""
+        if self._prepared is None:
+            return
+        slot, observations = self._prepared
+        for column in range(self.n_columns):
+            self.write_slot(column, slot, observations[column])
+        self._prepared = None
+
+    def _end_lap(self) -> int:
+        # Those that are free, or that interrupted writes have left behind.
+        unused = len(self._exceptions) - self._first_exception - np.count_nonzero(self._own >= self._first_exception)
+        if 2 * unused > len(self._exceptions):
+            self._pack()
+        return 0
+
+    def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
+        """See `Store.write`."""
+        cells = self._cells(cells, None)
+        if not cells.size:
+            return
+        # Of a cell that is named twice, the last observation stays.
+        unique, last = np.unique(cells[::-1], return_index=True)
+        self._settle()
+        (self._write_next if column else self._write_obs)(unique, observations[len(cells) - 1 - last])
+        self._n_slots = max(self._n_slots, int(unique[-1]) // self.n_streams + 1)
+
+    def clear(self) -> None:
+        """See `Store.clear`."""
+        self._allocate()
+
+    def _write_obs(self, cells: Cells, values: NDArray[Any]) -> None:
+        if self._is_chained:
+            before = (cells - self.n_streams) % self.n_cells
+            following = self._next_of(before)
+            self._write_next(before, following, share=False)
+        self._rows[cells] = values
+        if self._is_chained:
+            self._write_next(before, following)  # what came next still does
+
+    def _write_next(self, cells: Cells, values: NDArray[Any], *, share: bool = True) -> None:
+        old = self._own[cells]
+        given, obs = self._bits(values), self._bits(self._next_rows(cells))
+        is_shared = (given == obs).all(axis=1) & share
+        own = np.where(is_shared, _SHARED, _ZEROS)
+        excepted = np.flatnonzero(~is_shared & given.any(axis=1))
+        own[excepted] = self._new_exceptions(len(excepted))  # may replace the links
+        self._exceptions[own[excepted]] = values[excepted]
+        for slot in np.unique(cells[own > 0] // self.n_streams).tolist():
+            self._may_own[slot] = True
+        self._own[cells] = own
+        self._give_back(old)  # last: a number must never be free and in use
+
+    def _except(self, slot: int, obs: bytes, waiting: bytes) -> None:
+        """Make exceptions of what waits and is not this obs."""
+        newest, size = self._cells_of((slot - 1) % self._most_slots), self.layout.observation_bytes
+        if self.n_streams > _FEW_STREAMS:
+            self._write_next(newest, self._as_rows(waiting))
+            return
+        self._may_own[newest[0] // self.n_streams] = True
+        for stream, begin in enumerate(range(0, len(obs), size)):
+            row = waiting[begin : begin + size]
+            if row != obs[begin : begin + size]:
+                [number] = self._new_exceptions(1).tolist()
+                self._exceptions[number] = np.frombuffer(row, self.layout.dtype).reshape(self.layout.shape)
+                old = self._own[newest[stream : stream + 1]]
+                self._own[newest[stream]] = number
+                self._give_back(old)  # of a write that was interrupted
+
+    def _disown(self, slot: int) -> None:
+        cells = slice(slot * self.n_streams, (slot + 1) * self.n_streams)
+        old = self._own[cells].copy()
+        self._own[cells] = _SHARED
+        self._give_back(old)
+        self._may_own[slot] = False
+
+    # ---- reading
+
+    def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[NDArray[Any]]:
+        """See `Store.read_columns`."""
+        cells = self._cells(slots, envs)
+        return [self._next_of(cells) if column else self._rows.take(cells, axis=0) for column in columns]
+
+    def _next_of(self, cells: Cells) -> NDArray[Any]:
+        if not self._is_shown and self._tail[0] >= 0:
+            self._show()
+        own = self._own.take(cells)
+        values = self._next_rows(cells)
+        excepted = own.nonzero()[0]
+        if excepted.size:
+            values[excepted] = self._exceptions[own[excepted]]
+        return values
+
+    def _next_rows(self, cells: Cells) -> NDArray[Any]:
+        return self._rows.take(cells + self.n_streams, axis=0, mode="wrap")
+
+    def memory_usage(self) -> MemoryUsage:
+        """See `Store.memory_usage`."""
+        written = self._n_slots * self.n_streams
+        rows = written * self.layout.observation_bytes
+        stored = rows
+        if self._is_chained:
+            stored += written * self._own.itemsize + len(self._may_own) + self._exceptions.nbytes + self._free.nbytes
+        return MemoryUsage.of(rows * self.n_columns, stored)
+
+    # ---- what waits
+
+    def _as_rows(self, data: bytes) -> NDArray[Any]:
+        return np.frombuffer(data, self.layout.dtype).reshape(self.n_streams, *self.layout.shape)
+
+    def _show(self) -> None:
+        """Let the next_obs of the newest step be read, though it waits."""
+        newest, shown = self._newest_cells(), np.arange(_SHOWN, self._first_exception)
+        old = self._own[newest]
+        self._is_shown = None
+        self._exceptions[shown] = self._as_rows(self._tail[1])
+        self._own[newest] = shown
+        self._is_shown = True
+        self._give_back(old)  # of a write that was interrupted
+
+    def _hide(self) -> None:
+        newest = self._newest_cells()
+        self._is_shown = None
+        self._own[newest] = _SHARED
+        self._is_shown = False
+
+    def _newest_cells(self) -> Cells:
+        return self._cells_of((self._tail[0] - 1) % self._most_slots)
+
+    def _settle(self) -> None:
+        """Let nothing wait."""
+        expected, waiting = self._tail
+        if expected >= 0 and self._is_chained:
+            if self._is_shown is not False:
+                self._hide()
+            self._write_next(self._newest_cells(), self._as_rows(waiting))
+        self._tail = _NO_TAIL
+
+    # ---- exceptions
+
+    @property
+    def _own(self) -> NDArray[Any]:
+        return self._links.own
+
+    @property
+    def _exceptions(self) -> NDArray[Any]:
+        return self._links.exceptions
+
+    def _new_exceptions(self, n: int) -> NDArray[np.int64]:
+        if n > len(self._free):
+            self._add_exceptions(n)
+        return self._free.take(n)
+
+    def _add_exceptions(self, n: int) -> None:
+        """Have ``n`` that are free, or more."""
+        end = len(self._exceptions)
+        size = max(end + n - len(self._free), min(end + end // _GROWTH, self._first_exception + self.n_cells))
+        self._use_exceptions(self._own, self._exceptions, size)
+        self._free.give_back(np.arange(size - 1, end - 1, -1))
+
+    def _give_back(self, own: NDArray[Any]) -> None:
+        self._free.give_back(own[own >= self._first_exception])
+
+    def _pack(self) -> None:
+        """Drop the exceptions that are free."""
+        own = self._own.copy()
+        cells = np.flatnonzero(own >= self._first_exception)
+        kept = np.concatenate((self._exceptions[: self._first_exception], self._exceptions[own[cells]]))
+        own[cells] = np.arange(self._first_exception, len(kept))
+        self._free = FreeNumbers()
+        self._links = _Links(own, kept)
+
+    def _use_exceptions(self, own: NDArray[Any], rows: NDArray[Any], size: int) -> None:
+        """Have these exceptions, and more up to a size. Their numbers get as many bits as they need."""
+        larger = np.zeros((size, *self.layout.shape), self.layout.dtype)
+        larger[: len(rows)] = rows
+        self._links = _Links(own.astype(np.min_scalar_type(size), copy=False), larger)
+
+    def _bits(self, values: NDArray[Any]) -> NDArray[np.uint8]:
+        """Bytes to compare: -0.0 is not 0.0, and NaN is NaN."""
+        return np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(len(values), self.layout.observation_bytes)
+
+    # ---- state
+
+    def _allocate(self) -> None:
+        shape, dtype = self.layout.shape, self.layout.dtype
+        self._tail, self._is_shown, self._n_slots = _NO_TAIL, False, 0
+        self._prepared = None
+        self._rows = np.zeros((self.n_cells, *shape), dtype)
+        # The rows of all streams at a slot as one piece of bytes: NumPy is much quicker to assign that than an array.
+        self._slots = self._rows.reshape(-1).view(f"V{self.n_streams * self.layout.observation_bytes}")
+        self._most_slots = len(self._slots)
+        self._is_chained = self.n_columns == 2
+        own = np.zeros(self.n_cells if self._is_chained else 0, np.uint8)
+        self._first_exception = _SHOWN + self.n_streams  # that is given out
+        self._free = FreeNumbers()
+        self._use_exceptions(own, np.zeros((0, *shape), dtype), self._first_exception)
+        self._may_own = bytearray(self._most_slots)  # whether a slot has anything but shared cells
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        self._pack()
+        owners = np.flatnonzero(self._own)
+        rows = self._rows[: self._n_slots * self.n_streams].copy()
+        arrays = {"rows": rows, "owners": owners, "own": self._own[owners], "exceptions": self._exceptions.copy()}
+        given = {
+            "shape": tuple(map(int, self.layout.shape)), "dtype": self.layout.dtype.str, "n_cells": int(self.n_cells),
+            "n_streams": int(self.n_streams), "n_columns": int(self.n_columns), "n_slots": int(self._n_slots),
+        }  # fmt: skip
+        return {"format": FORMAT, "given": given, "arrays": arrays, "checksum": _checksum(given, arrays)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.get("format") != FORMAT:
+            raise CorruptDataError(
+                f"A row store of format {state.get('format')!r} cannot be read; this version reads format {FORMAT}"
+            )
+        given, arrays = state["given"], state["arrays"]
+        if state["checksum"] != _checksum(given, arrays):
+            raise CorruptDataError("A saved row store is damaged: its checksum does not match")
+        layout = FrameLayout(given["shape"], np.dtype(given["dtype"]))
+        RowStore.__init__(self, layout, given["n_cells"], n_streams=given["n_streams"], n_columns=given["n_columns"])
+        self._n_slots = given["n_slots"]
+        self._rows[: len(arrays["rows"])] = arrays["rows"]
+        self._use_exceptions(self._own, arrays["exceptions"], len(arrays["exceptions"]))
+        self._own[arrays["owners"]] = arrays["own"]
+        self._may_own = bytearray(self._own.reshape(-1, self.n_streams).any(axis=1).tobytes())
+
+
+def _checksum(given: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> int:
+    """Over all that is saved; built of plain values only, so that it does not depend on how anything prints."""
+    said = "\n".join(f"{name}={value!r}" for name, value in sorted(given.items()))
+    crc = zlib.crc32(said.encode())
+    for name in sorted(arrays):
+        crc = zlib.crc32(np.ascontiguousarray(arrays[name]), zlib.crc32(arrays[name].dtype.str.encode(), crc))
+    return crc

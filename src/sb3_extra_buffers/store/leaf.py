@@ -1,0 +1,102 @@
+"""The store of a leaf: first observations wait until they show how they are stacked, then the store is built, once.
+
+The answer is only about saving: whatever it is, the store compares every observation and returns the bytes that were written.
+Above: array views and the buffers. Below: detect, which finds the layout, and the stores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.codecs import Codec
+from sb3_extra_buffers.store.base import Cells, Store
+from sb3_extra_buffers.store.detect import FrameDetector, StorePlan, WaitingStore
+from sb3_extra_buffers.store.host.rows import RowStore
+from sb3_extra_buffers.store.layout import FrameLayout
+from sb3_extra_buffers.store.locks import new_lock
+
+
+class LeafStore:
+    """A plan, and the store that holds the observations of the leaf. Whoever writes or reads holds `lock`.
+
+    :param plan: what is known about the leaf
+    """
+
+    def __init__(self, plan: StorePlan) -> None:
+        self.plan = plan
+        self.lock = new_lock()
+        layouts = plan.storable_layouts()
+        self._detector = FrameDetector(layouts, plan.n_streams) if len(layouts) > 1 else None
+        #: Where observations are: a WaitingStore until the layout is known, then the one that the plan builds.
+        self.store: Store = WaitingStore(layouts[-1], plan) if self._detector else plan.build(layouts[0])
+        #: Whether observations are so small that SB3's own assignments may write them, one column at a time.
+        self.is_direct = isinstance(self.store, RowStore)
+
+    @property
+    def layout(self) -> FrameLayout | None:
+        """The layout that was given or found; None as long as it is open."""
+        return None if self._detector else self.store.layout
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec in use; None as long as `auto` waits for the layout."""
+        return self.plan.codec if self._detector else getattr(self.store, "codec", None)
+
+    def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.prepare_step`."""
+        if self._detector is not None:
+            self._look_at(range(self.plan.n_streams), observations)
+        self.store.prepare_step(slot, observations)
+
+    def commit_step(self) -> None:
+        """See `Store.commit_step`."""
+        self.store.commit_step()
+
+    def write_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_step`."""
+        self.prepare_step(slot, observations)
+        self.commit_step()
+
+    def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
+        """See `Store.write`."""
+        with self.lock:
+            if self._detector is not None:
+                self._look_at((cells % self.plan.n_streams).tolist(), (observations,))
+            self.store.write(column, cells, observations)
+
+    def read(self, column: int, cells: Cells) -> Any:
+        """See `Store.read`."""
+        with self.lock:
+            return self.store.read(column, cells)
+
+    def clear(self) -> None:
+        """Forget everything that was written. The detected frame layout is kept."""
+        with self.lock:
+            self.store.clear()
+            if self._detector is not None:
+                self._detector.forget()
+
+    def _look_at(self, streams: Any, columns: tuple[NDArray[Any], ...]) -> None:
+        """Build the store as soon as the observations show their layout."""
+        waiting = self.store
+        if self._detector is None or not isinstance(waiting, WaitingStore):  # interrupted between the two last lines below
+            self._detector = None
+            return
+        layout = self._detector.look_at(streams, columns) or waiting.give_up(self._detector.layouts)
+        if layout is None:
+            return
+        store = self.plan.build(layout)
+        waiting.move_to(store)
+        self.store = store
+        self._detector = None
+
+    # ---- pickling: a lock cannot be pickled
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = new_lock()

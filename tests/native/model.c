@@ -1,0 +1,272 @@
+/* Operations on a store and on plain arrays beside it. */
+
+#include "model.h"
+
+#include "outside.h"
+
+char check_context[256] = "";
+
+sb3x_config draw_config(source *from) {
+    static const int64_t sizes[] = {1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 100, 130, 257};
+    sb3x_config config = {0};
+    config.frames = below(from, 4);
+    config.stack = 1 + below(from, 5);
+    config.n_streams = 1 + below(from, 9);
+    config.n_columns = 1 + below(from, 2);
+    config.n_cells = config.n_streams * (1 + below(from, 12));
+    config.frame_bytes = sizes[below(from, sizeof sizes / sizeof *sizes)];
+    static const int64_t more[] = {0, 0, 1, 2, 3, 5, 11, 40, 300};
+    config.block_frames = config.stack + more[below(from, sizeof more / sizeof *more)];
+    return config;
+}
+
+model *new_model(const sb3x_config *config, source *from, int32_t *error) {
+    model *model = exactly(sizeof *model);
+    model->config = *config;
+    model->from = from;
+    model->observation_bytes = config->stack * config->frame_bytes;
+    model->store = sb3x_create(config, error);
+    if (!model->store) return model;
+    model->cells = exactly(config->n_cells * config->n_columns * model->observation_bytes);
+    model->written = exactly(config->n_cells * config->n_columns);
+    model->shown = exactly(config->n_streams * model->observation_bytes);
+    return model;
+}
+
+void free_model(model *model) {
+    sb3x_destroy(model->store);
+    forget_frames(model);
+    free(model->kept);
+    free(model->cells);
+    free(model->written);
+    free(model->shown);
+    free(model);
+}
+
+/* ---- what envs show */
+
+static void draw_frame(source *from, uint8_t *frame, int64_t n) {
+    switch (below(from, 5)) {
+        case 0: /* noise */
+            for (int64_t i = 0; i < n; i++) frame[i] = (uint8_t)(from->bytes ? below(from, 256) : (int64_t)next_number(from));
+            break;
+        case 1: memset(frame, (int)below(from, 256), (size_t)n); break;
+        case 2: { /* something moves */
+            int64_t begin = below(from, n), length = 1 + below(from, n - begin);
+            memset(frame + begin, (int)below(from, 4), (size_t)length);
+            break;
+        }
+        default: /* a few bytes */
+            for (int64_t k = below(from, 4); k >= 0; k--) set_byte(from, frame, n, 256);
+    }
+}
+
+void show_next(model *model, int64_t stream) {
+    const int64_t size = model->config.frame_bytes, nbytes = model->observation_bytes;
+    uint8_t *shown = model->shown + stream * nbytes, *last = shown + nbytes - size;
+    int64_t kind = below(model->from, 16);
+    if (kind == 0) return;
+    if (kind == 1) { /* an episode begins */
+        memset(shown, 0, (size_t)nbytes);
+        if (!once_in(model->from, 4)) draw_frame(model->from, last, size);
+    } else if (kind == 2) {
+        for (int64_t i = 0; i < model->config.stack; i++) draw_frame(model->from, shown + i * size, size);
+    } else if (kind == 3) {
+        int64_t at = below(model->from, nbytes);
+        shown[at] ^= (uint8_t)(1 + below(model->from, 255));
+    } else {
+        memmove(shown, shown + size, (size_t)(nbytes - size));
+        draw_frame(model->from, last, size);
+    }
+}
+
+/* ---- operations */
+
+static uint8_t *cell_of(model *model, int64_t cell, int64_t column) {
+    return model->cells + (cell * model->config.n_columns + column) * model->observation_bytes;
+}
+
+static void set_cell(model *model, int64_t cell, int64_t column, const uint8_t *observation) {
+    memcpy(cell_of(model, cell, column), observation, (size_t)model->observation_bytes);
+    model->written[cell * model->config.n_columns + column] = 1;
+}
+
+static void draw_step(model *model, operation *drawn) {
+    const int64_t n = model->config.n_streams, nbytes = n * model->observation_bytes;
+    int64_t n_slots = model->config.n_cells / n;
+    drawn->slot = once_in(model->from, 8) ? below(model->from, n_slots) : model->ring++ % n_slots;
+    drawn->observations = exactly(2 * nbytes);
+    memcpy(drawn->observations, model->shown, (size_t)nbytes);
+    for (int64_t i = 0; i < n; i++) show_next(model, i);
+    memcpy(drawn->observations + nbytes, model->shown, (size_t)nbytes);
+    for (int64_t i = 0; i < n; i++)
+        if (once_in(model->from, 16)) show_next(model, i); /* what comes next is no part of this step */
+}
+
+operation draw_operation(model *model) {
+    static const enum operation_kind often[] = {STEP, STEP, STEP, STEP, STEP, STEP, STEP, STEP,
+                                                WRITE, WRITE, WRITE, PLAN_ONLY, ERASE, RELOAD};
+    const sb3x_config *config = &model->config;
+    int is_outside = config->frames == SB3X_FRAMES_OUTSIDE;
+    operation drawn = {.kind = once_in(model->from, 64) ? CLEAR : often[below(model->from, sizeof often / sizeof *often)]};
+    if (drawn.kind == ERASE && !is_outside) drawn.kind = WRITE;
+    if (drawn.kind == STEP || drawn.kind == PLAN_ONLY) draw_step(model, &drawn);
+    if (drawn.kind != WRITE && drawn.kind != ERASE) return drawn;
+    drawn.column = below(model->from, config->n_columns);
+    drawn.n = is_outside ? below(model->from, config->n_streams + 1) : below(model->from, 7);
+    drawn.cells = exactly(drawn.n * 8);
+    drawn.observations = exactly(drawn.n * model->observation_bytes);
+    int64_t turn = below(model->from, config->n_streams);
+    for (int64_t i = 0; i < drawn.n; i++) {
+        drawn.cells[i] = below(model->from, config->n_cells);
+        if (is_outside) /* each of another stream */
+            drawn.cells[i] = drawn.cells[i] / config->n_streams * config->n_streams + (i + turn) % config->n_streams;
+        int64_t stream = drawn.cells[i] % config->n_streams;
+        show_next(model, stream);
+        memcpy(drawn.observations + i * model->observation_bytes, model->shown + stream * model->observation_bytes,
+               (size_t)model->observation_bytes);
+    }
+    return drawn;
+}
+
+void free_operation(operation *operation) {
+    free(operation->cells);
+    free(operation->observations);
+}
+
+/* Encode what the plan asks for: runs of bytes, or not at all. */
+static int32_t give_blocks(model *model) {
+    const int64_t nbytes = model->config.block_frames * model->config.frame_bytes;
+    int64_t stream, part;
+    for (const uint8_t *block; (block = sb3x_full_block(model->store, &stream, &part));) {
+        uint8_t *values = exactly(nbytes), *lengths = exactly(nbytes), *encoded = exactly(2 * nbytes + 8);
+        int64_t runs = sb3x_find_runs(block, nbytes, 1, 255, nbytes, 1, values, lengths);
+        CHECK(runs >= 1);
+        memcpy(encoded, lengths, (size_t)runs);
+        memcpy(encoded + runs, values, (size_t)runs);
+        int64_t length = once_in(model->from, 8) ? 0 : 2 * runs;
+        int32_t status = sb3x_give_encoded(model->store, stream, part, encoded, length);
+        free(values), free(lengths), free(encoded);
+        if (status != SB3X_OK) return status;
+        if (once_in(model->from, 16)) return SB3X_OK; /* the others will be asked for again */
+    }
+    return SB3X_OK;
+}
+
+static int32_t try_plan(model *model, const operation *operation, sb3x_changes *changes) {
+    const uint8_t *first = operation->observations;
+    const uint8_t *second = first + model->config.n_streams * model->observation_bytes;
+    if (model->config.n_columns == 1) second = NULL;
+    if (operation->kind == WRITE)
+        return sb3x_plan_cells(model->store, operation->column, operation->cells, operation->n, first, changes);
+    int32_t status = sb3x_plan(model->store, operation->slot, first, second, 0, changes);
+    while (status == SB3X_ENCODE) {
+        status = give_blocks(model);
+        if (status == SB3X_OK) status = sb3x_plan(model->store, operation->slot, first, second, 1, changes);
+    }
+    return status;
+}
+
+static int32_t try_step(model *model, const operation *operation) {
+    const int64_t n = model->config.n_streams;
+    int is_outside = model->config.frames == SB3X_FRAMES_OUTSIDE;
+    sb3x_changes changes = {0};
+    int32_t status = try_plan(model, operation, &changes);
+    if (status != SB3X_OK) return status;
+    if (is_outside) keep_frames(model, &changes);
+    CHECK(sb3x_commit(model->store, &changes) == SB3X_OK);
+    if (is_outside) let_go(model, &changes);
+    if (operation->kind == WRITE) {
+        for (int64_t i = 0; i < operation->n; i++)
+            set_cell(model, operation->cells[i], operation->column, operation->observations + i * model->observation_bytes);
+        return SB3X_OK;
+    }
+    for (int64_t column = 0; column < model->config.n_columns; column++)
+        for (int64_t i = 0; i < n; i++)
+            set_cell(model, operation->slot * n + i, column,
+                     operation->observations + (column * n + i) * model->observation_bytes);
+    return SB3X_OK;
+}
+
+static int32_t try_write(model *model, const operation *operation) {
+    int64_t done = -1;
+    int32_t status;
+    do {
+        status = sb3x_write(model->store, operation->column, operation->cells, operation->n, operation->observations, &done);
+        if (status == SB3X_ENCODE && give_blocks(model) != SB3X_OK) status = SB3X_NO_MEMORY;
+    } while (status == SB3X_ENCODE);
+    CHECK(done >= 0 && done <= operation->n && (status != SB3X_OK || done == operation->n));
+    for (int64_t i = 0; i < done; i++)
+        set_cell(model, operation->cells[i], operation->column, operation->observations + i * model->observation_bytes);
+    return status;
+}
+
+static int32_t try_erase(model *model, const operation *operation) {
+    const int64_t n_columns = model->config.n_columns;
+    sb3x_changes changes;
+    CHECK(sb3x_erase(model->store, operation->cells, operation->n, &changes) == SB3X_OK);
+    let_go(model, &changes);
+    for (int64_t i = 0; i < operation->n; i++) {
+        memset(cell_of(model, operation->cells[i], 0), 0, (size_t)(n_columns * model->observation_bytes));
+        memset(model->written + operation->cells[i] * n_columns, 0, (size_t)n_columns);
+    }
+    return SB3X_OK;
+}
+
+static int32_t try_clear(model *model) {
+    const int64_t cells = model->config.n_cells * model->config.n_columns;
+    CHECK(sb3x_clear(model->store) == SB3X_OK);
+    forget_frames(model);
+    memset(model->cells, 0, (size_t)(cells * model->observation_bytes));
+    memset(model->written, 0, (size_t)cells);
+    return SB3X_OK;
+}
+
+int32_t reload(model *model) {
+    int64_t n;
+    uint8_t *saved = sb3x_save(model->store, &n);
+    if (!saved) return SB3X_NO_MEMORY;
+    uint8_t *copy = copy_of(saved, n); /* of exactly this size */
+    sb3x_free_saved(saved);
+    int32_t status;
+    sb3x_store *loaded = sb3x_create(&model->config, &status);
+    if (loaded) status = sb3x_load(loaded, copy, n);
+    free(copy);
+    if (status == SB3X_OK) {
+        sb3x_destroy(model->store);
+        model->store = loaded;
+    } else {
+        sb3x_destroy(loaded);
+    }
+    return status;
+}
+
+int32_t try_operation(model *model, const operation *operation) {
+    switch (operation->kind) {
+        case STEP: return try_step(model, operation);
+        case WRITE:
+            return model->config.frames == SB3X_FRAMES_OUTSIDE ? try_step(model, operation) : try_write(model, operation);
+        case PLAN_ONLY: {
+            sb3x_changes changes;
+            return try_plan(model, operation, &changes);
+        }
+        case ERASE: return try_erase(model, operation);
+        case CLEAR: return try_clear(model);
+        default: return reload(model);
+    }
+}
+
+void play(model *model) {
+    operation drawn = draw_operation(model);
+    CHECK(try_operation(model, &drawn) == SB3X_OK);
+    if (drawn.kind == PLAN_ONLY) { /* the observations go away: another plan must take its place before a commit */
+        sb3x_changes changes = {0};
+        int64_t done = -1;
+        if (model->config.frames == SB3X_FRAMES_OUTSIDE)
+            CHECK(sb3x_erase(model->store, NULL, 0, &changes) == SB3X_OK && changes.n_freed == 0);
+        else
+            CHECK(sb3x_write(model->store, 0, NULL, 0, NULL, &done) == SB3X_OK && done == 0);
+        CHECK(sb3x_commit(model->store, NULL) == SB3X_OK);
+    }
+    free_operation(&drawn);
+}

@@ -1,0 +1,65 @@
+/* A store beside plain arrays that hold what it must hold. Operations are drawn first and tried afterwards, so that one that
+   was refused memory can be tried again. */
+
+#ifndef SB3X_TESTS_MODEL_H
+#define SB3X_TESTS_MODEL_H
+
+#include "check.h"
+#include "sb3x.h"
+
+/* SB3X_FRAMES_OUTSIDE: a frame that the store told to keep. */
+typedef struct {
+    int64_t token;
+    uint8_t *frame;
+} kept_frame;
+
+typedef struct {
+    sb3x_config config;
+    sb3x_store *store;
+    source *from;
+    int64_t observation_bytes;
+    uint8_t *cells;   /* (n_cells, n_columns, observation_bytes); zeros where nothing was written */
+    uint8_t *written; /* (n_cells, n_columns) */
+    uint8_t *shown;   /* (n_streams, observation_bytes): what the envs show now */
+    int64_t ring;     /* the slot of the next step */
+    kept_frame *kept;
+    int64_t n_kept, kept_room;
+} model;
+
+enum operation_kind { STEP, WRITE, PLAN_ONLY, ERASE, CLEAR, RELOAD, N_OPERATIONS };
+
+typedef struct {
+    enum operation_kind kind;
+    int64_t slot, column, n;
+    int64_t *cells;        /* (n,) */
+    uint8_t *observations; /* (n, observation_bytes), or two columns of a step */
+} operation;
+
+/* A config of moderate size with everything drawn. */
+sb3x_config draw_config(source *from);
+
+/* A model with a new store, which may be refused memory: then `store` is NULL and `*error` says why. */
+model *new_model(const sb3x_config *config, source *from, int32_t *error);
+void free_model(model *model);
+
+/* What a stream shows next: the same, shifted by a frame, a reset with zeros before it, noise, one byte changed. */
+void show_next(model *model, int64_t stream);
+
+operation draw_operation(model *model);
+void free_operation(operation *operation);
+/* Carry out an operation on the store and, as far as it was successful, on the arrays. SB3X_OK or SB3X_NO_MEMORY. */
+int32_t try_operation(model *model, const operation *operation);
+/* Draw and carry out. */
+void play(model *model);
+
+/* sb3x_gather, with what each kind of store needs beside it. `out`: (columns, n, observation_bytes). */
+int32_t gather(model *model, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns, uint8_t *out);
+
+/* All counts and links, and all or some observations. */
+void verify(model *model);
+void verify_some(model *model);
+
+/* Save, and load into a new store. */
+int32_t reload(model *model);
+
+#endif

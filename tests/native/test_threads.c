@@ -1,0 +1,156 @@
+/* Gathers that are shared out to threads: the same bytes, whatever else happens meanwhile. */
+
+#define _DEFAULT_SOURCE
+#define _DARWIN_C_SOURCE
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "internal.h"
+#include "model.h"
+#include "tests.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define HAS_THREAD_SANITIZER 1 /* which lets no child of threads start threads */
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAS_THREAD_SANITIZER 1
+#endif
+#endif
+
+typedef struct {
+    uint64_t seed;
+    int64_t rounds;
+    _Atomic int *is_over;
+} job;
+
+static model *filled_model(source *from, int64_t frames, int64_t frame_bytes) {
+    const sb3x_config config = {60, 3, 2, 4, frame_bytes, 8, frames};
+    int32_t error;
+    model *model = new_model(&config, from, &error);
+    CHECK(model->store);
+    for (int i = 0; i < 60; i++) play(model);
+    return model;
+}
+
+/* Each thread has a store of its own, and gathers batches of very different sizes. */
+static void *gather_again_and_again(void *argument) {
+    const job *job = argument;
+    source from = source_of_seed(job->seed);
+    model *one = filled_model(&from, (int64_t)job->seed % 3, 7056), *other = filled_model(&from, SB3X_FRAMES_DELTA, 100);
+    for (int64_t i = 0; i < 20 * job->rounds; i++) {
+        verify_some(one);
+        verify(other);
+        if (i % 3 == 0) verify(one);
+        if (i % 5 == 0) play(one);
+    }
+    free_model(one);
+    free_model(other);
+    return NULL;
+}
+
+static void *change_threads(void *argument) {
+    const job *job = argument;
+    source from = source_of_seed(3);
+    while (!atomic_load(job->is_over)) {
+        sb3x_set_threads((int32_t)below(&from, 9));
+        usleep((useconds_t)below(&from, 300));
+    }
+    return NULL;
+}
+
+/* ---- the pool itself: no task may be called after its call has returned, or for a part that there is not */
+
+enum { MOST_PARTS = 64 };
+
+typedef struct {
+    _Atomic int is_running;
+    int64_t parts;
+    int32_t workers;
+    _Atomic int taken[MOST_PARTS];
+} call;
+
+static void take_part(void *argument, int64_t part, int32_t worker) {
+    call *call = argument;
+    CHECK(atomic_load(&call->is_running) && part < call->parts && worker < call->workers);
+    CHECK(atomic_fetch_add(&call->taken[part], 1) == 0);
+}
+
+static void *call_again_and_again(void *argument) {
+    const job *job = argument;
+    source from = source_of_seed(job->seed);
+    for (int64_t i = 0; i < 3000 * job->rounds; i++) {
+        static _Thread_local call calls[8]; /* so that a late task finds another call than its own */
+        call *call = &calls[i % 8];
+        memset(call->taken, 0, sizeof call->taken);
+        call->parts = 2 + below(&from, MOST_PARTS - 2);
+        call->workers = 1 + (int32_t)below(&from, 8);
+        atomic_store(&call->is_running, 1);
+        sb3x_run(take_part, call, call->parts, call->workers);
+        atomic_store(&call->is_running, 0);
+        for (int64_t part = 0; part < call->parts; part++) CHECK(atomic_load(&call->taken[part]) == 1);
+    }
+    return NULL;
+}
+
+static void use_in_child(model *model) {
+#if !defined(HAS_THREAD_SANITIZER)
+    if (getenv("SB3X_TESTS_NO_FORK")) return; /* qemu-user cannot start threads in a child of threads */
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        sb3x_after_fork();
+        sb3x_set_threads(3);
+        for (int i = 0; i < 10; i++) {
+            play(model);
+            verify(model);
+        }
+        _exit(0);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+#else
+    (void)model;
+#endif
+}
+
+static void run_side_by_side(void *(*work)(void *), int64_t rounds) {
+    enum { CALLERS = 3 };
+    pthread_t callers[CALLERS], changer;
+    job jobs[CALLERS];
+    _Atomic int is_over = 0;
+    for (int i = 0; i < CALLERS; i++) {
+        jobs[i] = (job){(uint64_t)i + 10, rounds, &is_over};
+        CHECK(pthread_create(&callers[i], NULL, work, &jobs[i]) == 0);
+    }
+    CHECK(pthread_create(&changer, NULL, change_threads, &jobs[0]) == 0);
+    for (int i = 0; i < CALLERS; i++) pthread_join(callers[i], NULL);
+    atomic_store(&is_over, 1);
+    pthread_join(changer, NULL);
+}
+
+void test_threads(int64_t rounds) {
+    source from = source_of_seed(1);
+    model *model = filled_model(&from, SB3X_FRAMES_DELTA, 7056);
+    const int64_t n = model->config.n_cells, nbytes = 2 * n * model->observation_bytes;
+    int64_t *cells = exactly(8 * n);
+    for (int64_t i = 0; i < n; i++) cells[i] = below(&from, n);
+    uint8_t *alone = exactly(nbytes), *shared = exactly(nbytes);
+    sb3x_set_threads(1);
+    CHECK(gather(model, cells, NULL, n, SB3X_BOTH_COLUMNS, alone) == SB3X_OK);
+    for (int32_t threads = -1; threads < 40; threads += 3) { /* more than there can be */
+        sb3x_set_threads(threads);
+        memset(shared, 0xEE, (size_t)nbytes);
+        CHECK(gather(model, cells, NULL, n, SB3X_BOTH_COLUMNS, shared) == SB3X_OK);
+        CHECK(memcmp(alone, shared, (size_t)nbytes) == 0);
+        if (threads == 2 || threads == 8) use_in_child(model);
+    }
+    free(cells), free(alone), free(shared);
+    free_model(model);
+
+    run_side_by_side(call_again_and_again, rounds);
+    run_side_by_side(gather_again_and_again, rounds);
+    sb3x_set_threads(1);
+}

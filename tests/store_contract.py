@@ -1,0 +1,407 @@
+"""What every store promises, as a test class. A store's own class inherits it and says how the store is made.
+
+The oracle is a plain array per column: whatever is written in whatever order, a store gives back the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import os
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.store import FrameLayout, Store
+from tests.fault_injection import Interrupts
+from tests.invariants import check_invariants
+
+DTYPES = ["uint8", "bool", "int64", "float32", "float64", "int16"]
+PROFILE = settings(
+    max_examples=int(os.environ.get("STORE_EXAMPLES", "25")), deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+LAYOUTS = st.one_of(
+    st.builds(
+        lambda stack, channels, rest, dtype: FrameLayout((stack * channels, *rest), np.dtype(dtype), stack, 0),
+        st.integers(1, 4), st.integers(1, 2), st.sampled_from([(), (3,), (4, 5)]), st.sampled_from(DTYPES),
+    ),
+    st.builds(
+        lambda stack, channels, rest, dtype: FrameLayout((*rest, stack * channels), np.dtype(dtype), stack, -1),
+        st.integers(2, 4), st.integers(1, 2), st.sampled_from([(3,), (4, 5)]), st.sampled_from(DTYPES),
+    ),
+    st.builds(lambda dtype: FrameLayout((), np.dtype(dtype)), st.sampled_from(DTYPES)),
+)  # fmt: skip
+#: What a stream writes next; the last three are no observations.
+KINDS = st.sampled_from(["shift"] * 8 + ["same"] * 3 + ["reset", "jump", "byte"] * 2 + ["clear", "refused", "between"])
+STREAMS = st.integers(1, 3)
+STACKED = FrameLayout((4, 30), np.dtype(np.uint8), 4, 0)
+
+
+# ---- observations
+
+
+def random_bytes(layout: FrameLayout, rng: np.random.Generator) -> np.ndarray:
+    """An observation of arbitrary bytes: NaN payloads, infinities and -0.0 among them."""
+    data = rng.integers(0, 256, layout.observation_bytes, dtype=np.uint8)
+    if layout.dtype == bool:
+        data &= 1
+    elif layout.dtype.kind == "f":
+        values = data.view(layout.dtype)
+        special = rng.random(values.size) < 0.3
+        values[special] = rng.choice(np.array([0.0, -0.0, np.inf, -np.inf, np.nan], layout.dtype), int(special.sum()))
+    return data.view(layout.dtype).reshape(layout.shape)
+
+
+def next_observation(kind: str, before: np.ndarray, layout: FrameLayout, rng: np.random.Generator) -> np.ndarray:
+    """The observation that a stream writes next: as before, shifted by one frame, reset, jumped, or with one byte changed."""
+    if kind == "same":
+        return before
+    if kind == "jump" or not layout.shape:
+        return random_bytes(layout, rng)
+    if kind == "byte":
+        changed = before.copy()
+        changed.reshape(-1)[rng.integers(changed.size)] = random_bytes(layout, rng).reshape(-1)[0]
+        return changed
+    frame = layout.shape[layout.axis] // layout.stack
+    new = random_bytes(layout, rng)
+    if kind == "reset":
+        before = np.zeros_like(before)
+    kept = [slice(None)] * before.ndim
+    kept[layout.axis] = slice(frame, None)
+    last = [slice(None)] * before.ndim
+    last[layout.axis] = slice(layout.shape[layout.axis] - frame, None)
+    return np.concatenate((before[tuple(kept)], new[tuple(last)]), axis=layout.axis)
+
+
+# ---- writing and reading
+
+
+def play(
+    store: Any, layout: FrameLayout, n_cells: int, n_streams: int, n_columns: int, kinds: list[str], seed: int
+) -> Iterator[np.ndarray]:
+    """Write in arbitrary order; the model is a plain array per column. Yields it after every write."""
+    rng = np.random.default_rng(seed)
+    model = np.zeros((n_columns, n_cells, *layout.shape), layout.dtype)
+    last = [np.zeros(layout.shape, layout.dtype) for _ in range(n_streams)]
+    ring = 0
+    for kind in kinds:
+        column = int(rng.integers(n_columns))
+        slot = ring % (n_cells // n_streams)
+        if kind == "clear":
+            store.clear()
+            model[:] = 0
+            continue
+        if kind == "refused":  # a step that is not committed, as when SB3 refuses the rest of the transition
+            steps = [np.stack([random_bytes(layout, rng) for _ in range(n_streams)]) for _ in range(n_columns)]
+            store.prepare_step(slot, tuple(steps))
+            yield model
+            continue
+        if kind == "between":  # something is written while a step is prepared, as a subclass may do
+            steps = [np.stack([random_bytes(layout, rng) for _ in range(n_streams)]) for _ in range(n_columns)]
+            store.prepare_step(slot, tuple(steps))
+            cells = rng.integers(0, n_cells, 2)
+            values = np.stack([random_bytes(layout, rng) for _ in range(2)])
+            store.write(column, cells, values)
+            store.commit_step()
+            store.commit_step()  # nothing is left to be done
+            model[column, cells[0]], model[column, cells[1]] = values
+            model[:, slot * n_streams : (slot + 1) * n_streams] = steps
+            last = list(steps[-1])
+            ring += 1
+            yield model
+            continue
+        how = rng.random()
+        if how < 0.4:  # as a replay buffer does: the next step of all streams, what comes next is as `kind` says
+            pair = [np.stack(last)]
+            last = [next_observation(kind, before, layout, rng) for before in last]
+            pair.append(np.stack(last))
+            store.write_step(slot, tuple(pair[:n_columns]))
+            model[:, slot * n_streams : (slot + 1) * n_streams] = pair[:n_columns]
+            if rng.random() < 0.2:  # an episode ends: the next one begins elsewhere
+                stream = int(rng.integers(n_streams))
+                last[stream] = next_observation("reset", last[stream], layout, rng)
+            ring += 1
+            yield model
+            continue
+        if how < 0.7:
+            cells = (np.arange(n_streams) + ring * n_streams) % n_cells
+            ring += column == n_columns - 1
+        else:  # anywhere, repetitions included
+            cells = rng.integers(0, n_cells, int(rng.integers(1, 6)))
+        written = []
+        for cell in cells.tolist():
+            last[cell % n_streams] = next_observation(kind, last[cell % n_streams], layout, rng)
+            written.append(last[cell % n_streams])
+        store.write(column, cells, np.stack(written))
+        for cell, value in zip(cells.tolist(), written, strict=True):
+            model[column, cell] = value
+        yield model
+    yield model
+
+
+def as_array(values: Any) -> np.ndarray:
+    """What a store has read: an array, or a tensor of a device store."""
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
+
+
+def assert_reads_as(store: Any, model: np.ndarray, seed: int = 0) -> None:
+    """Cells in any order, some of them twice; by cell and by slot and env; one column and all of them."""
+    n_columns, n_cells = model.shape[:2]
+    cells = np.random.default_rng(seed).permutation(np.concatenate((np.arange(n_cells), np.arange(n_cells)[::2])))
+    for column in range(n_columns):
+        assert as_array(store.read(column, cells)).tobytes() == model[column][cells].tobytes()
+    every = tuple(range(n_columns))
+    by_env = (cells // store.n_streams, cells % store.n_streams)
+    for where in ((cells, None), by_env):
+        for got, expected in zip(store.read_columns(every, *where), model, strict=True):
+            assert as_array(got).dtype == model.dtype
+            assert as_array(got).tobytes() == expected[cells].tobytes()
+
+
+def damaged(state: Any, rng: np.random.Generator) -> Iterator[Any]:
+    """Copies of a pickled state, each with one number, name or bit changed; objects of other classes stay as they are."""
+    if isinstance(state, dict):
+        for key, value in state.items():
+            for changed in damaged(value, rng):
+                yield {**state, key: changed}
+    elif isinstance(state, (bytes, np.ndarray)) and len(bytes(state)):
+        raw = bytearray(bytes(state))
+        raw[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
+        yield bytes(raw) if isinstance(state, bytes) else np.frombuffer(bytes(raw), state.dtype).reshape(state.shape)
+    elif isinstance(state, bool):
+        yield not state
+    elif isinstance(state, int):
+        yield state + 1
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """No garbage collection: an interrupt in a callback of it, Hypothesis has one, would be nobody's."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class StoreContract:
+    """Inherit it, and say how the store is made."""
+
+    def make(self, layout: FrameLayout, n_cells: int, *, n_streams: int = 1, n_columns: int = 1, extra: int = 0) -> Store:
+        """A new store.
+
+        :param extra: frames that a block has more than an observation, where there are blocks
+        """
+        raise NotImplementedError
+
+    def filled(self, n_cells: int = 24, n_steps: int = 60) -> tuple[Any, np.ndarray]:
+        """A store of two streams and columns, and what it holds."""
+        store = self.make(STACKED, n_cells, n_streams=2, n_columns=2, extra=1)
+        *_, model = play(store, STACKED, n_cells, 2, 2, ["shift", "shift", "reset", "jump"] * (n_steps // 4), seed=0)
+        return store, model
+
+    # ---- whatever is written is read
+
+    @PROFILE
+    @given(
+        layout=LAYOUTS, n_streams=STREAMS, slots=st.integers(1, 9), n_columns=st.integers(1, 2),
+        extra=st.sampled_from([0, 1, 3, 12]), kinds=st.lists(KINDS, min_size=1, max_size=60),
+        seed=st.integers(0, 2**32 - 1), copy_at=st.integers(0, 60),
+    )  # fmt: skip
+    def test_reads_as_plain_arrays(
+        self, layout: FrameLayout, n_streams: int, slots: int, n_columns: int, extra: int, kinds: list[str], seed: int,
+        copy_at: int,
+    ) -> None:  # fmt: skip
+        n_cells = slots * n_streams
+        store = self.make(layout, n_cells, n_streams=n_streams, n_columns=n_columns, extra=extra)
+        copies: list[tuple[Any, np.ndarray]] = []
+        for t, model in enumerate(play(store, layout, n_cells, n_streams, n_columns, kinds, seed)):
+            check_invariants(store)
+            if t % 7 == 0 or t == copy_at:
+                assert_reads_as(store, model, t)
+            if t == copy_at:  # copies go on by themselves
+                copies = [(pickle.loads(pickle.dumps(store)), model.copy()), (copy.deepcopy(store), model.copy())]
+        assert_reads_as(store, model)
+        for other, then in copies:
+            check_invariants(other)
+            assert_reads_as(other, then)
+            cells = np.arange(n_cells)
+            other.write(0, cells, model[0])
+            other.write(n_columns - 1, cells[::-1].copy(), model[n_columns - 1][::-1])
+            check_invariants(other)
+            assert as_array(other.read(n_columns - 1, cells)).tobytes() == model[n_columns - 1].tobytes()
+        assert_reads_as(store, model)
+        store.clear()
+        check_invariants(store)
+        assert store.memory_usage().raw_bytes == 0
+        assert_reads_as(store, np.zeros_like(model))
+
+    def test_unwritten_cells_read_as_zeros(self) -> None:
+        store = self.make(FrameLayout((4, 30), np.dtype(np.float32), 4, 0), 10, n_columns=2)
+        store.write(0, np.array([3]), np.ones((1, 4, 30), np.float32))
+        assert as_array(store.read(0, np.arange(10))).sum() == 120
+        assert not as_array(store.read(1, np.arange(10))).any()
+
+    def test_nothing_can_be_written_and_read(self) -> None:
+        store, model = self.filled()
+        none = np.arange(0)
+        store.write(0, none, np.zeros((0, 4, 30), np.uint8))
+        assert as_array(store.read(0, none)).shape == (0, 4, 30)
+        assert_reads_as(store, model)
+
+    def test_what_is_read_belongs_to_the_reader(self) -> None:
+        store, model = self.filled()
+        for _ in range(2):
+            for array in store.read_columns((0, 1), np.arange(24)):
+                assert array.shape == (24, 4, 30)
+                array[:] = 7
+        assert_reads_as(store, model)
+
+    def test_what_was_written_belongs_to_the_writer(self) -> None:
+        store, model = self.filled()
+        step = tuple(np.full((2, 4, 30), 3 + i, np.uint8) for i in range(2))
+        store.write_step(5, step)
+        some = np.full((2, 4, 30), 9, np.uint8)
+        store.write(1, np.array([0, 1]), some)
+        model[:, 10:12], model[1, :2] = np.stack(step), 9
+        for array in (*step, some):
+            array[:] = 77
+        assert_reads_as(store, model)
+
+    def test_the_usage_counts_what_was_written(self) -> None:
+        store = self.make(STACKED, 12, n_streams=2, n_columns=2)
+        assert store.memory_usage().raw_bytes == 0
+        for slot in range(4):
+            store.write_step(slot, (np.full((2, 4, 30), slot, np.uint8), np.full((2, 4, 30), slot + 1, np.uint8)))
+        usage = store.memory_usage()
+        assert usage.raw_bytes == 4 * 2 * 2 * 120
+        assert usage.stored_bytes > 0
+        assert usage.ratio == usage.stored_bytes / usage.raw_bytes
+
+    # ---- what is refused changes nothing
+
+    @pytest.mark.parametrize("cells", [[-1], [24], [3, 24], [0, 1, 2, -25], [2**40]])
+    def test_cells_that_do_not_exist_are_refused(self, cells: list[int]) -> None:
+        store, model = self.filled()
+        wrong = np.array(cells)
+        values = np.full((len(cells), 4, 30), 5, np.uint8)
+        for column in range(2):
+            with pytest.raises(IndexError):
+                store.write(column, wrong, values)
+            with pytest.raises(IndexError):
+                store.read(column, wrong)
+        with pytest.raises(IndexError):
+            store.read_columns((0, 1), wrong)
+        check_invariants(store)
+        assert_reads_as(store, model)
+
+    @pytest.mark.parametrize("slot", [-1, 12, 2**40])
+    def test_slots_and_envs_that_do_not_exist_are_refused(self, slot: int) -> None:
+        store, model = self.filled()
+        step = tuple(np.full((2, 4, 30), 5, np.uint8) for _ in range(2))
+        with pytest.raises(IndexError):
+            store.prepare_step(slot, step)
+        with pytest.raises(IndexError):
+            store.read_columns((0, 1), np.array([0, slot]), np.array([0, 1]))
+        with pytest.raises(IndexError):
+            store.read_columns((0,), np.array([0, 1]), np.array([0, 2]))
+        store.commit_step()
+        assert_reads_as(store, model)
+
+    def test_a_step_is_written_when_it_is_committed(self) -> None:
+        store, model = self.filled()
+        first, second = (tuple(np.full((2, 4, 30), value + i, np.uint8) for i in range(2)) for value in (11, 21))
+        store.commit_step()  # nothing is prepared
+        store.prepare_step(3, first)
+        assert_reads_as(store, model)
+        store.prepare_step(7, second)  # the other one is forgotten
+        assert_reads_as(store, model)
+        check_invariants(store)
+        store.commit_step()
+        model[:, 14:16] = np.stack(second)
+        assert_reads_as(store, model)
+        store.commit_step()
+        assert_reads_as(store, model)
+        store.prepare_step(3, first)
+        store.clear()
+        store.commit_step()
+        assert_reads_as(store, np.zeros_like(model))
+
+    # ---- interrupts
+
+    @pytest.mark.usefixtures("no_collections")
+    def test_an_interrupted_step_is_written_whole_or_not_at_all(self) -> None:
+        """Before each bytecode: of `prepare_step`, which changes nothing, and of `commit_step`, which can be repeated."""
+        store, model = self.filled()
+        interrupts, rng, number, n_faults = Interrupts(), np.random.default_rng(0), 0, 0
+        last = model[1, -2:]
+        for t in range(400):
+            number += int(rng.integers(1, 6))
+            slot = t % 12
+            kind = ["shift", "shift", "reset", "jump"][t % 4]
+            after = np.stack([next_observation(kind, one, STACKED, rng) for one in last])
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupts.at_bytecode(number, lambda slot=slot, step=(last, after): store.prepare_step(slot, step))
+            n_faults += interrupts.has_fired
+            if t % 3 == 0:
+                assert_reads_as(store, model)
+            if interrupts.has_fired and t % 2:
+                store.prepare_step(slot, (last, after))
+            elif interrupts.has_fired:
+                continue  # not tried again: the next step is another one
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupts.at_bytecode(number, store.commit_step)
+            if interrupts.has_fired:
+                store.commit_step()
+            n_faults += interrupts.has_fired
+            number = number if interrupts.has_fired else 0
+            model[:, 2 * slot : 2 * slot + 2] = last, after
+            last = after
+            check_invariants(store)
+        assert_reads_as(store, model)
+        assert n_faults > 50
+
+    @pytest.mark.usefixtures("no_collections")
+    def test_an_interrupted_write_damages_no_other_cell(self) -> None:
+        store, model = self.filled()
+        interrupts, rng, number = Interrupts(), np.random.default_rng(0), 0
+        for _ in range(250):
+            number += int(rng.integers(1, 9))
+            column, cells = int(rng.integers(2)), rng.permutation(24)[:5]
+            values = np.stack([random_bytes(STACKED, rng) for _ in range(5)])
+            before = model[column, cells].copy()
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupts.at_bytecode(number, lambda where=(column, cells, values): store.write(*where))
+            read = as_array(store.read(column, cells))
+            for got, old, new in zip(read, before, values, strict=True):
+                assert got.tobytes() == new.tobytes() or (interrupts.has_fired and got.tobytes() == old.tobytes())
+            model[column, cells] = read
+            assert_reads_as(store, model)
+            number = number if interrupts.has_fired else 0
+            if rng.random() < 0.5:  # and it can be written again
+                store.write(column, cells, values)
+                model[column, cells] = values
+        check_invariants(store)
+        assert_reads_as(store, model)
+
+    # ---- saving
+
+    def test_a_damaged_state_is_refused(self) -> None:
+        store, model = self.filled()
+        state = store.__getstate__()
+        rng, n_damaged = np.random.default_rng(0), 0
+        for _ in range(4):
+            for changed in damaged(state, rng):
+                with pytest.raises(CorruptDataError):
+                    type(store).__new__(type(store)).__setstate__(changed)
+                n_damaged += 1
+        assert n_damaged > 20
+        again = type(store).__new__(type(store))
+        again.__setstate__(state)
+        assert_reads_as(again, model)
