@@ -68,7 +68,9 @@ native-test: $(addprefix $(NATIVE_BUILD)/asan/,tests $(FUZZ_TARGETS)) $(NATIVE_B
 	$(NATIVE_BUILD)/asan/tests -r 5
 	$(NATIVE_BUILD)/plain/tests -r 2
 	$(call check_checksum,plain)
-	for target in $(FUZZ_TARGETS); do $(NATIVE_BUILD)/asan/$$target -s 2 $(NATIVE_TESTS)/corpus/$$target || exit 1; done
+	cd $(NATIVE_BUILD) && for target in $(FUZZ_TARGETS); do \
+	    ./asan/$$target -s 2 $(CURDIR)/$(NATIVE_TESTS)/corpus/$$target || exit 1; \
+	done
 
 # ---- sanitizers
 

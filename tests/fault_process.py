@@ -17,7 +17,8 @@ from gymnasium import spaces
 
 from sb3_extra_buffers.codecs import available_codecs
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
-from tests.fault_injection import CASES, Case, Interrupts, Twins, refuse, run_function, wrong_steps
+from tests.fault_injection import CASES, Case, Twins, refuse, run_function, wrong_steps
+from tests.interrupts import Interrupts
 from tests.oracle import SPACES, assert_same_samples
 from tests.transitions import Step
 

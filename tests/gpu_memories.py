@@ -21,11 +21,17 @@ SPACE = spaces.Box(0, 255, (4, 28, 28), np.uint8)
 CPU = th.device("cpu")
 
 
-def make_memory(method: str, frame_bytes: int, n_frames: int = 100, limit: int | None = None) -> FrameMemory:
-    """The memory of a method, with nothing that waits before it."""
+def make_memory(
+    method: str, frame_bytes: int, n_frames: int = 100, limit: int | None = None, *, waits: bool = False
+) -> FrameMemory:
+    """The memory of a method.
+
+    :param waits: whether frames wait before they are encoded, as they do in a buffer
+    """
     budget = ByteBudget(10_000 if limit is None else limit, is_hard=limit is not None)
     make = memory_maker(method, {}, SharedRawHeap(budget.limit, CPU, budget))
-    make = getattr(make, "keywords", {}).get("make_memory", make)
+    if not waits:
+        make = getattr(make, "keywords", {}).get("make_memory", make)
     memory = make(Expected(frame_bytes, n_frames, 2), CPU, budget)
     budget.join(memory)
     return memory

@@ -52,6 +52,9 @@ class MarkedBuffer:
         actions = spaces.Discrete(N_ENVS)
         self.buffer = buffer_class(steps * N_ENVS, self.space, actions, n_envs=N_ENVS, device="cpu", **options)
         self.t = 0
+        leaves = self.space.spaces.values() if isinstance(self.space, spaces.Dict) else [self.space]
+        #: Bytes of obs and next_obs of a step, as arrays.
+        self.step_bytes = 2 * N_ENVS * sum(leaf.sample().nbytes for leaf in leaves)
 
     @property
     def camera(self) -> Any:

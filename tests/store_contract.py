@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store import FrameLayout, Store
-from tests.fault_injection import Interrupts
+from tests.interrupts import Interrupts
 from tests.invariants import check_invariants
 
 DTYPES = ["uint8", "bool", "int64", "float32", "float64", "int16"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from sb3_extra_buffers.store.host.threads import run_in_threads
-from tests.fault_injection import FAULTS, Interrupts, run_in_process
+from tests.fault_injection import FAULTS, run_in_process
+from tests.interrupts import Interrupts
 from tests.marked_buffers import KINDS, MarkedBuffer
 
 SECONDS = 0.4
@@ -27,7 +29,7 @@ def test_threads_of_all_kinds_at_once_see_only_what_was_written(kind: str) -> No
 
     def ask() -> None:
         assert 0 <= marked.buffer.size() <= 40
-        assert marked.buffer.memory_usage().stored_bytes >= 0
+        assert marked.buffer.memory_usage().raw_bytes % marked.step_bytes == 0
         assert len(np.asarray(marked.camera[3:5])) == 2
 
     def reset() -> None:
@@ -44,17 +46,43 @@ def test_threads_of_all_kinds_at_once_see_only_what_was_written(kind: str) -> No
 
     calls = {"write": [marked.add], "sample": [marked.check_sample] * 2, "ask": [ask], "reset": [reset]}
     threads = [threading.Thread(target=repeat, args=(name, call)) for name, several in calls.items() for call in several]
-    for thread in threads:
-        thread.start()
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end and not failures:
-        time.sleep(0.01)
-    stop.set()
-    for thread in threads:
-        thread.join(30)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end and not failures:
+            time.sleep(0.01)
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        sys.setswitchinterval(usual)
     assert not failures, failures
     assert not any(thread.is_alive() for thread in threads)
     assert min(counts.values()) > 3, counts
+
+
+@every_kind
+def test_every_call_waits_for_the_lock(kind: str) -> None:
+    marked = MarkedBuffer(kind, steps=10)
+    for _ in range(12):
+        marked.add()
+    buffer = marked.buffer
+    calls = [
+        marked.add, marked.check_sample, buffer.size, buffer.memory_usage, lambda: marked.camera[3],
+        lambda: marked.camera.nbytes, lambda: marked.camera[np.array([1, 2]), np.array([0, 1])], buffer.reset,
+    ]  # fmt: skip
+    with buffer._lock:
+        threads = [threading.Thread(target=call, daemon=True) for call in calls]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        assert all(thread.is_alive() for thread in threads)
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_no_thread_of_a_codec_is_late(monkeypatch: pytest.MonkeyPatch) -> None:

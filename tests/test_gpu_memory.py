@@ -20,6 +20,7 @@ from sb3_extra_buffers.native.store import OUTSIDE, NativeStore
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.coded import DeviceRle
 from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, FrameMemory
+from sb3_extra_buffers.store.device.rows import select_rows, wide
 from sb3_extra_buffers.store.device.tiles import TileMemory
 from tests.gpu_memories import ACTIONS, METHODS, SPACE, encoder_of, make_memory, pictures, store_of
 from tests.oracle import add_to_replay
@@ -184,6 +185,25 @@ def test_decoding_never_waits_for_the_device(kind: type[FrameMemory]) -> None:
     assert frames.shape == (33, 784)
     assert frames.dtype == th.uint8
     assert frames.device.type == "meta"
+
+
+@pytest.mark.parametrize("dtype", [th.int32, th.uint8, th.int64])
+def test_the_core_selects_rows_as_torch_does(dtype: th.dtype) -> None:
+    for width in (*range(1, 45), 252):
+        rows = th.from_numpy(np.random.default_rng(width).integers(0, 256, (50, width * dtype.itemsize), np.uint8)).view(dtype)
+        numbers = th.randint(0, 50, (width % 7 * 20, 2), dtype=th.int32)[:, 0]  # with gaps, and none at all
+        assert th.equal(select_rows(rows, numbers), rows.index_select(0, numbers))
+        for wrong in (50, -1, 2**31 - 1):
+            with pytest.raises(IndexError):
+                select_rows(rows, th.tensor([3, wrong, 4], dtype=th.int32))
+
+
+@pytest.mark.parametrize("frame_bytes", [1, 2, 6, 12, 24, 7056])
+def test_rows_in_wider_words_are_the_same_rows(frame_bytes: int) -> None:
+    rows = th.from_numpy(np.random.default_rng(0).integers(0, 256, (9, frame_bytes), np.uint8))
+    assert wide(rows).dtype.itemsize == min(8, frame_bytes & -frame_bytes)
+    assert wide(rows).data_ptr() == rows.data_ptr()
+    assert th.equal(wide(rows).view(th.uint8), rows)
 
 
 # ---- rle

@@ -7,7 +7,7 @@
 char check_context[256] = "";
 
 sb3x_config draw_config(source *from) {
-    static const int64_t sizes[] = {1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 100, 130, 257};
+    static const int64_t sizes[] = {1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 100, 130, 257, 1300};
     sb3x_config config = {0};
     config.frames = below(from, 4);
     config.stack = 1 + below(from, 5);
@@ -53,7 +53,10 @@ static void draw_frame(source *from, uint8_t *frame, int64_t n) {
         case 1: memset(frame, (int)below(from, 256), (size_t)n); break;
         case 2: { /* something moves */
             int64_t begin = below(from, n), length = 1 + below(from, n - begin);
-            memset(frame + begin, (int)below(from, 4), (size_t)length);
+            if (once_in(from, 2) && !from->bytes) /* of a fuzzer, this would use up too much */
+                for (int64_t i = 0; i < length; i++) frame[begin + i] = (uint8_t)next_number(from);
+            else
+                memset(frame + begin, (int)below(from, 4), (size_t)length);
             break;
         }
         default: /* a few bytes */

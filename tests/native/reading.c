@@ -102,8 +102,12 @@ static int32_t gather_coded(model *model, const int64_t *slots, const int64_t *e
         frames[i] = decode_block(model, blocks[i], n_frames[i]);
     }
     decoded.frames = frames;
-    if (status == SB3X_OK && decoded.n > 0) /* it does not go without them */
+    if (status == SB3X_OK && decoded.n > 0) { /* it does not go without them, nor with less */
         CHECK(sb3x_gather(model->store, slots, envs, n, columns, NULL, out) != SB3X_OK);
+        n_frames[0]--;
+        CHECK(sb3x_gather(model->store, slots, envs, n, columns, &decoded, out) != SB3X_OK);
+        n_frames[0]++;
+    }
     if (status == SB3X_OK) status = sb3x_gather(model->store, slots, envs, n, columns, &decoded, out);
     for (int64_t i = 0; i < decoded.n; i++) free((void *)frames[i]);
     free(blocks), free(n_frames), free(frames);

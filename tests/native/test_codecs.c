@@ -116,6 +116,28 @@ void test_delta(int64_t rounds) {
         snprintf(check_context, sizeof check_context, "seed %lld", (long long)seed);
         check_delta(&from);
     }
+    /* Numbers of up to five bytes; more are refused, however they end. */
+    for (int place = 0; place < 2; place++) {
+        for (int64_t length = 1; length < 12; length++) {
+            for (int last = 0; last < 128; last += last < 4 ? 1 : 41) {
+                uint8_t *data = exactly(length + 3), frame[4] = {0};
+                int64_t n = 0;
+                if (place == 1) data[n++] = 2;
+                for (int64_t i = 1; i < length; i++) data[n++] = 128;
+                data[n++] = (uint8_t)last;
+                if (place == 0) data[n++] = 0;
+                data[n++] = 9; /* of one byte that is set to 9 */
+                int64_t value = length <= 5 ? (int64_t)last << (7 * (length - 1)) : -1;
+                int is_right = place == 0 ? value == 2 || value == 3 : value >= 0 && value <= 3;
+                data[n++] = 0;
+                int32_t status = sb3x_delta_decode(data, n, NULL, 1, 4, frame);
+                if (place == 1 || value != 0) /* which ends the list */
+                    CHECK((status == SB3X_OK) == is_right);
+                CHECK(!is_right || frame[place == 0 ? 0 : value] == 9);
+                free(data);
+            }
+        }
+    }
     uint8_t byte = 0, out[16];
     CHECK(sb3x_delta_encode(&byte, 1, 0, NULL, out, 16) == -1);
     CHECK(sb3x_delta_encode(&byte, 1, -1, NULL, out, 16) == -1);
@@ -204,4 +226,32 @@ void test_channels(int64_t rounds) {
         CHECK(total == 0 || memcmp(items, back, (size_t)total) == 0);
         free(items), free(planes), free(back);
     }
+}
+
+/* ---- rows by number */
+
+void test_rows(int64_t rounds) {
+    for (int64_t seed = 0; seed < 100 * rounds; seed++) {
+        source from = source_of_seed((uint64_t)seed + 7000);
+        snprintf(check_context, sizeof check_context, "seed %lld", (long long)seed);
+        const int64_t n_rows = 1 + below(&from, 20), size = 1 + below(&from, 70), n = below(&from, 30);
+        uint8_t *rows = exactly(n_rows * size), *out = exactly(n * size), *before = exactly(n * size);
+        int32_t *numbers = exactly(4 * n);
+        for (int64_t i = 0; i < n_rows * size; i++) rows[i] = (uint8_t)next_number(&from);
+        for (int64_t i = 0; i < n; i++) numbers[i] = (int32_t)below(&from, n_rows);
+        CHECK(sb3x_select_rows(rows, n_rows, size, numbers, n, out) == SB3X_OK);
+        for (int64_t i = 0; i < n; i++) CHECK(memcmp(out + i * size, rows + numbers[i] * size, (size_t)size) == 0);
+        if (n > 0) { /* one number is wrong: nothing is written */
+            const int32_t wrong[] = {-1, (int32_t)n_rows, INT32_MIN, INT32_MAX};
+            memcpy(before, out, (size_t)(n * size));
+            for (int64_t i = 0; i < n; i++) numbers[i] = (int32_t)below(&from, n_rows);
+            int64_t at = below(&from, n);
+            numbers[at] = wrong[below(&from, 4)];
+            CHECK(sb3x_select_rows(rows, n_rows, size, numbers, n, out) == SB3X_BAD_CELL);
+            CHECK(memcmp(out, before, (size_t)(n * size)) == 0);
+        }
+        free(rows), free(out), free(before), free(numbers);
+    }
+    uint8_t byte = 0; /* more rows than numbers can tell: a negative one is wrong all the same */
+    CHECK(sb3x_select_rows(&byte, INT64_MAX, 1, &(int32_t){-1}, 1, &byte) == SB3X_BAD_CELL);
 }

@@ -137,6 +137,8 @@ void test_order_of_calls(int64_t rounds) {
         CHECK(usage.n_written == 0 && usage.live_bytes == 0 && usage.n_blocks == 3 * config.n_streams);
         const int64_t block_bytes = config.block_frames * config.frame_bytes;
         CHECK(usage.held_bytes <= (block_bytes > CHUNK_BYTES ? block_bytes : CHUNK_BYTES)); /* one chunk */
+        if (config.frames == SB3X_FRAMES_CODEC && block_bytes > 1) /* and a store that goes away takes them along */
+            CHECK(sb3x_give_encoded(model->store, 0, 0, model->cells, 1) == SB3X_OK);
         free_model(model);
     }
 }
@@ -152,8 +154,26 @@ static void draw_noise(model *model) {
     for (int64_t i = 0; i < model->observation_bytes; i++) model->shown[i] = (uint8_t)next_number(model->from);
 }
 
+/* A block and the base that is made from it, in chunks that hold no more than one block. */
+static void check_full_chunks(void) {
+    const int64_t size = CHUNK_BYTES + 100;
+    const sb3x_config config = {40, 1, 1, 1, size, 2, SB3X_FRAMES_DELTA};
+    source from = source_of_seed(3);
+    int32_t error;
+    model *model = new_model(&config, &from, &error);
+    CHECK(model->store);
+    for (int64_t cell = 0; cell < config.n_cells; cell++) {
+        for (int64_t i = 0; i < size * 7 / 10; i++) model->shown[i] = (uint8_t)next_number(&from);
+        CHECK(write_cell(model, cell) == SB3X_OK);
+        if (cell < 6) verify(model);
+    }
+    verify(model);
+    free_model(model);
+}
+
 void test_chunks(int64_t rounds) {
     (void)rounds;
+    check_full_chunks();
     CHECK(sb3x_version() == SB3X_VERSION);
     for (int64_t frames = SB3X_FRAMES_RAW; frames <= SB3X_FRAMES_CODEC; frames++) {
         source from = source_of_seed((uint64_t)frames);

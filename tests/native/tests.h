@@ -16,6 +16,7 @@ void test_large(int64_t rounds);
 void test_delta(int64_t rounds);
 void test_runs(int64_t rounds);
 void test_channels(int64_t rounds);
+void test_rows(int64_t rounds);
 void test_threads(int64_t rounds);
 
 /* A number that depends on every encoded byte of a fixed run: equal for all machines and builds. */

@@ -6,7 +6,15 @@ stores, `codecs` its stateless functions.
 
 from __future__ import annotations
 
-from sb3_extra_buffers.native.codecs import delta_decode, delta_encode, find_runs, join_parts, split_parts, write_runs
+from sb3_extra_buffers.native.codecs import (
+    delta_decode,
+    delta_encode,
+    find_runs,
+    join_parts,
+    select_rows,
+    split_parts,
+    write_runs,
+)
 from sb3_extra_buffers.native.store import Changes, NativeStore, Usage
 from sb3_extra_buffers.native.threads import set_threads
 
@@ -18,6 +26,7 @@ __all__ = [
     "delta_encode",
     "find_runs",
     "join_parts",
+    "select_rows",
     "set_threads",
     "split_parts",
     "write_runs",

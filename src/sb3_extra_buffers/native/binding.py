@@ -80,6 +80,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_write_runs": (c_int64, (c_void_p, c_void_p, c_int64, c_int32, c_int32, c_void_p, c_int64)),
     "sb3x_split": (None, (c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),
     "sb3x_join": (None, (c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),
+    "sb3x_select_rows": (c_int32, (c_void_p, c_int64, c_int64, c_void_p, c_int64, c_void_p)),
 }
 
 _core: ctypes.CDLL | None = None

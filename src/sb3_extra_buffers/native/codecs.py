@@ -1,4 +1,4 @@
-"""The stateless functions of the core, on arrays: `delta`, run lengths, and channels that lie between each other."""
+"""The stateless functions of the core: `delta`, run lengths, channels that lie between each other, rows by number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.native.binding import OK, address_of, core
+from sb3_extra_buffers.native.binding import OK, address_of, check, core
 
 Bytes = NDArray[np.uint8]
 
@@ -68,3 +68,13 @@ def join_parts(planes: Bytes, n_pixels: int, parts: int, out: Bytes) -> None:
     """The inverse of `split_parts`."""
     n, nbytes = planes.shape
     core().sb3x_join(address_of(planes), n, n_pixels, parts, nbytes // (n_pixels * parts), address_of(out))
+
+
+def select_rows(rows: int, n_rows: int, row_bytes: int, numbers: int, n: int, out: int) -> None:
+    """Copy rows by number; IndexError if one does not exist. All in C-contiguous memory, by address: a tensor is no array.
+
+    :param rows: ``(n_rows, row_bytes)``
+    :param numbers: ``(n,)``, int32
+    :param out: ``(n, row_bytes)``
+    """
+    check(core().sb3x_select_rows(rows, n_rows, row_bytes, numbers, n, out), "select rows")

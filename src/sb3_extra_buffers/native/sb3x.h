@@ -218,4 +218,9 @@ SB3X_API int64_t sb3x_write_runs(const uint8_t *values, const uint8_t *lengths, 
 SB3X_API void sb3x_split(const uint8_t *pixels, int64_t n, int64_t n_pixels, int64_t parts, int64_t part_bytes, uint8_t *out);
 SB3X_API void sb3x_join(const uint8_t *planes, int64_t n, int64_t n_pixels, int64_t parts, int64_t part_bytes, uint8_t *out);
 
+/* Rows of row_bytes each by number: row i of `out` is row numbers[i] of `rows`. SB3X_BAD_CELL, with nothing written, if there
+   are not as many rows. */
+SB3X_API int32_t sb3x_select_rows(const uint8_t *rows, int64_t n_rows, int64_t row_bytes, const int32_t *numbers, int64_t n,
+                                  uint8_t *out);
+
 #endif

@@ -174,7 +174,12 @@ static void write_store(writer *writer, const sb3x_store *store, uint8_t *room) 
 }
 
 uint8_t *sb3x_save(const sb3x_store *store, int64_t *n) {
-    int64_t room_bytes = (store->config.stack + store->config.block_frames) * store->config.frame_bytes;
+    int64_t most_rows = 0;
+    for (int64_t i = 0; i < store->config.n_streams; i++) {
+        int64_t rows = rows_to_save(store, &store->streams[i]);
+        if (rows > most_rows) most_rows = rows;
+    }
+    const int64_t room_bytes = most_rows * store->config.frame_bytes;
     uint8_t *room = sb3x_map((size_t)room_bytes);
     writer counter = {NULL, 0};
     write_store(&counter, store, NULL); /* at most this */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_int32, c_int64
@@ -170,7 +171,7 @@ class NativeStore:
     def freed(self) -> Ints:
         """Blocks that were freed and not let go of yet."""
         self.core.sb3x_freed(self.handle, self._changes_at)
-        return self.changes().freed
+        return array_at(self._changes.freed, (self._changes.n_freed,), np.int64)
 
     def let_go(self) -> None:
         """Nothing is kept for freed blocks any more: they may be used again."""
@@ -267,7 +268,7 @@ class NativeStore:
 
 def array_at(address: int | None, shape: tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:
     """The core's memory at an address as an array; a view that must not outlive it."""
-    n = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    n = math.prod(shape) * np.dtype(dtype).itemsize
     if not n or not address:
         return np.empty(shape, dtype)
     return np.frombuffer((ctypes.c_ubyte * n).from_address(address), dtype).reshape(shape)

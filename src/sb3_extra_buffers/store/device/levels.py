@@ -13,7 +13,7 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.store.device.rows import grown
+from sb3_extra_buffers.store.device.rows import grown, select_rows
 
 #: Places in a line of the hash table.
 _PLACES = 8
@@ -71,7 +71,7 @@ class Level:
 
     def select(self, names: th.Tensor) -> th.Tensor:
         """The rows of these names, one behind the other: ``(n,)`` -> ``(n * width,)``."""
-        return self._rows.index_select(0, names).view(-1)
+        return select_rows(self._rows, names).view(-1)
 
     def grow(self, n_rows: int) -> None:
         """Have ``n_rows`` more free rows."""

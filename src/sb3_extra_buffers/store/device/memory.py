@@ -22,7 +22,7 @@ import torch as th
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.store.device.budget import GROWTH, ByteBudget
-from sb3_extra_buffers.store.device.rows import Indices, RowTable, Tokens
+from sb3_extra_buffers.store.device.rows import Indices, RowTable, Tokens, wide
 
 #: What a memory saves, by name.
 Saved = dict[str, NDArray[Any]]
@@ -169,7 +169,7 @@ class DenseMemory(FrameMemory):
         if len(tokens):
             self._reserve(self._table.n_new(tokens), strict=strict)
             rows = self._table.choose(tokens)
-            self._rows.index_copy_(0, self.index(rows.astype(np.int64)), frames)
+            wide(self._rows).index_copy_(0, self.index(rows.astype(np.int64)), wide(frames))
             self._table.record(tokens, rows)
 
     def reserve(self, n_frames: int) -> None:

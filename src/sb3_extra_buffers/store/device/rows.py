@@ -11,6 +11,7 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
+from sb3_extra_buffers import native
 from sb3_extra_buffers.store.free_numbers import FreeNumbers
 
 Tokens = NDArray[np.int64]
@@ -23,6 +24,33 @@ def grown(tensor: th.Tensor, n_rows: int) -> th.Tensor:
     larger = th.zeros((n_rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
     larger[: len(tensor)] = tensor
     return larger
+
+
+def wide(rows: th.Tensor) -> th.Tensor:
+    """The same memory, uint8 ``(n, bytes)``, in the widest words that rows are made of.
+
+    `index_copy_` takes as long for a byte as for a word: on a CPU 11 us for a row of 7 KB in bytes, and 1 us in words.
+    """
+    for dtype in (th.int64, th.int32, th.int16):
+        if rows.shape[1] % dtype.itemsize == 0:
+            return rows.view(dtype)
+    return rows
+
+
+def select_rows(rows: th.Tensor, numbers: th.Tensor) -> th.Tensor:
+    """``rows.index_select(0, numbers)``, by the core where the tensors are on the host: it takes half of torch's time.
+
+    :param rows: ``(n, width)``, contiguous
+    :param numbers: int32
+    """
+    if rows.device.type != "cpu":
+        return rows.index_select(0, numbers)
+    numbers = numbers.contiguous()
+    n_rows, width = rows.shape
+    out = th.empty((len(numbers), width), dtype=rows.dtype, device=rows.device)
+    row_bytes = width * rows.element_size()
+    native.select_rows(rows.data_ptr(), n_rows, row_bytes, numbers.data_ptr(), len(numbers), out.data_ptr())
+    return out
 
 
 class TokenTable:

@@ -182,8 +182,9 @@ class DeviceStore(Store):
 
     def clear(self) -> None:
         """See `Store.clear`."""
-        self._index.clear()
+        self._is_clearing = True
         self.memory.clear()
+        self._index.clear()
         self._put = self._prepared = None
         self._is_clearing = False
 

@@ -11,7 +11,7 @@ import torch as th
 from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, FrameMemory, MakeMemory, Saved, tensor_of
-from sb3_extra_buffers.store.device.rows import Indices, Rows, Tokens, TokenTable
+from sb3_extra_buffers.store.device.rows import Indices, Rows, Tokens, TokenTable, wide
 
 #: Frames that wait, at most, if not for a step that has more.
 _LARGEST_BATCH = 512
@@ -207,7 +207,7 @@ class BatchingMemory(FrameMemory):
             if order is not None:
                 places = places.take(order)
             late = np.flatnonzero(places)
-            frames.index_copy_(0, self.index(late), self.waiting.select(places[late]))
+            wide(frames).index_copy_(0, self.index(late), wide(self.waiting.select(places[late])))
         return frames
 
     def tokens(self) -> Tokens:

@@ -127,8 +127,8 @@ class RowStore(Store):
         # Of a cell that is named twice, the last observation stays.
         unique, last = np.unique(cells[::-1], return_index=True)
         self._settle()
-        (self._write_next if column else self._write_obs)(unique, observations[len(cells) - 1 - last])
         self._n_slots = max(self._n_slots, int(unique[-1]) // self.n_streams + 1)
+        (self._write_next if column else self._write_obs)(unique, observations[len(cells) - 1 - last])
 
     def clear(self) -> None:
         """See `Store.clear`."""
@@ -306,7 +306,8 @@ class RowStore(Store):
         self._settle()
         self._pack()
         owners = np.flatnonzero(self._own)
-        rows = self._rows[: self._n_slots * self.n_streams].copy()
+        # One slot more: an `add` that was interrupted may have written its obs, which the newest next_obs shares.
+        rows = self._rows[: (self._n_slots + 1) * self.n_streams].copy()
         arrays = {"rows": rows, "owners": owners, "own": self._own[owners], "exceptions": self._exceptions.copy()}
         given = {
             "shape": tuple(map(int, self.layout.shape)), "dtype": self.layout.dtype.str, "n_cells": int(self.n_cells),
