@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -167,6 +168,12 @@ class Twins:
         for buffer in (self.ours, self.theirs):
             buffer.reset()
         self.undefined = None
+
+    def reload(self) -> None:
+        """Save ours and go on with what is loaded."""
+        self.ours = pickle.loads(pickle.dumps(self.ours))
+        if self.env is not None:
+            self.ours.set_env(self.env)
 
     # ---- comparing
 

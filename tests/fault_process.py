@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pickle
 import resource
 import signal
 import time
@@ -197,9 +196,7 @@ def _mistreat(twins: Twins, rng: np.random.Generator, alarms: Alarms) -> int:
             twins.check_samples(seed=t)
             faults += _mistreat_reading(twins, rng, during, seed=t)
         if rng.random() < 0.05:
-            twins.ours = pickle.loads(pickle.dumps(twins.ours))
-            if twins.env is not None:
-                twins.ours.set_env(twins.env)
+            twins.reload()
     twins.add_next()
     twins.check()
     return faults

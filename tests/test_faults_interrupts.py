@@ -98,6 +98,24 @@ def test_interrupts_when_a_transition_is_just_accepted_lose_nothing(case: Case, 
     assert number > 20
 
 
+@every_case
+def test_a_buffer_can_be_saved_after_an_interrupt(case: Case) -> None:
+    """Ctrl-C, save, load, go on: with a buffer that is not full yet."""
+    twins, interrupts, number, rng = Twins(case, steps=200), Interrupts(), 0, np.random.default_rng(0)
+    for _ in range(5):
+        twins.add_next()
+    step = next(twins.steps)
+    while interrupts.has_fired:
+        number = after(number, "at_call", rng)
+        with contextlib.suppress(KeyboardInterrupt):
+            twins.add(step, lambda call, number=number: interrupts.at_call(number, call))
+        if twins.undefined is None:
+            step = next(twins.steps)
+        twins.reload()
+        twins.check()
+    assert not twins.theirs.full
+
+
 @sampled_cases
 @pytest.mark.parametrize("moment", ["at_bytecode", "at_call"])
 @pytest.mark.parametrize("then", ["sample", "add"])

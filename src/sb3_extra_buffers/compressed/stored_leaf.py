@@ -91,7 +91,7 @@ class StoredDict:
 
     def __init__(self, leaves: dict[str, StoredLeaf]) -> None:
         self._leaves = leaves
-        self.is_direct = all(leaf.is_direct for leaf in leaves.values())
+        self.is_direct = False  # SB3's Dict buffers reshape entries of the dict that they are given
         self.placeholder = {key: leaf.placeholder for key, leaf in leaves.items()}
 
     def checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:

@@ -1,4 +1,4 @@
-"""Numbers that are free, of rows that others keep: taken and given back in batches. Used by row_store and device_rows."""
+"""Numbers that are free, of rows that others keep: taken and given back in batches. Used by host/rows and device/rows."""
 
 from __future__ import annotations
 

@@ -68,7 +68,8 @@ class DeviceStore(Store):
             n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
             frame_bytes=max(layout.frame_bytes, 1), block_frames=layout.stack, frames=OUTSIDE,
         )  # fmt: skip
-        # Besides the cells' frames there are reset observations, and at both ends of a stream blocks that are partly needed.
+        # Besides the cells' frames there are reset observations, blocks at the ends of streams that are partly needed, and a
+        # step that is being written.
         n_frames = 1 + n_cells + n_cells // 64 + 4 * n_streams * layout.stack
         expected = Expected(
             layout.frame_bytes, n_frames, n_streams, line_bytes_of(layout), n_streams * n_columns * layout.stack
