@@ -59,12 +59,12 @@ class Alarms:
 
 
 def signals(n: int) -> dict[str, int]:
-    """Add and sample under alarms, until there were n."""
+    """Add and sample under alarms, until there were n, and enough was accepted between them to be worth looking at."""
     rng = np.random.default_rng(n)
     players = [(Twins(case, seed=i), Alarms(rng)) for i, case in enumerate(CASES)]
     steps: list[Step | None] = [None] * len(players)
     for t in itertools.count():
-        if sum(alarms.count for _, alarms in players) >= n:
+        if sum(alarms.count for _, alarms in players) >= n and sum(one.n_accepted for one, _ in players) > 100:
             break
         i = t % len(players)
         twins, alarms = players[i]

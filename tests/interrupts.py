@@ -61,8 +61,9 @@ class Interrupts:
     def at_call(self, number: int, call: Callable[[], Any]) -> None:
         """Raise at the beginning of a function of Python, or the return of any, with this number, counted from 1."""
         self.has_fired = False
+        profile = self._profile(number)  # held: Python 3.11 crashes if one that removes itself in a garbage collection dies
         with _quiet_callbacks():
-            sys.setprofile(self._profile(number))
+            sys.setprofile(profile)
             try:
                 call()
             finally:

@@ -101,16 +101,12 @@ def test_interrupts_when_a_transition_is_just_accepted_lose_nothing(case: Case, 
 @every_case
 def test_a_buffer_can_be_saved_after_an_interrupt(case: Case) -> None:
     """Ctrl-C, save, load, go on: with a buffer that is not full yet."""
-    twins, interrupts, number, rng = Twins(case, steps=200), Interrupts(), 0, np.random.default_rng(0)
-    for _ in range(5):
-        twins.add_next()
-    step = next(twins.steps)
+    twins, interrupts, number, rng = Twins(case, steps=2000), Interrupts(), 0, np.random.default_rng(0)
     while interrupts.has_fired:
+        twins.add_next()
         number = after(number, "at_call", rng)
         with contextlib.suppress(KeyboardInterrupt):
-            twins.add(step, lambda call, number=number: interrupts.at_call(number, call))
-        if twins.undefined is None:
-            step = next(twins.steps)
+            twins.add(next(twins.steps), lambda call, number=number: interrupts.at_call(number, call))
         twins.reload()
         twins.check()
     assert not twins.theirs.full
@@ -167,4 +163,4 @@ def test_signals_at_random_moments_lose_nothing() -> None:
     """Real ones: a timer interrupts thousands of calls of all buffers."""
     result = run_in_process("fault_process", "signals", min(FAULTS, 2000))
     assert result["interrupts"] >= min(FAULTS, 2000)
-    assert result["accepted"] > 100
+    assert result["accepted"] > FAULTS // 10

@@ -9,7 +9,7 @@ import torch as th
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.levels import Level
 from sb3_extra_buffers.store.device.memory import Expected
-from sb3_extra_buffers.store.device.store import line_bytes_of
+from sb3_extra_buffers.store.device.observations import line_bytes_of
 from sb3_extra_buffers.store.device.tiles import TileMemory
 from sb3_extra_buffers.store.device.tree import Tree, plan_tree
 from sb3_extra_buffers.store.layout import FrameLayout

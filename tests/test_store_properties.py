@@ -21,7 +21,8 @@ from sb3_extra_buffers.store.device.store import DevicePlan, DeviceStore
 from sb3_extra_buffers.store.device.tiles import TileMemory
 from sb3_extra_buffers.store.device.waiting import BatchingMemory
 from tests.invariants import check_invariants
-from tests.store_contract import KINDS, LAYOUTS, PROFILE, STREAMS, StoreContract, assert_reads_as, no_collections, play
+from tests.store_contract import PROFILE, StoreContract, no_collections
+from tests.store_model import KINDS, LAYOUTS, STREAMS, assert_reads_as, play
 
 __all__ = ["no_collections"]  # a fixture of the contract
 
@@ -136,7 +137,7 @@ def test_a_leaf_reads_as_plain_arrays(
     leaf = LeafStore(plan)
     # A trailing axis makes frames large enough to be worth looking for.
     wide = FrameLayout(plan.shape, plan.dtype, layout.stack if layout.axis == 0 else 1, 0)
-    kinds = [kind for kind in kinds if kind != "between"]
+    kinds = [kind for kind in kinds if kind != "between"]  # a write that shows the layout makes a leaf forget a prepared step
     for t, model in enumerate(play(leaf, wide, plan.n_cells, n_streams, 2, kinds, seed)):
         check_invariants(leaf.store)
         if t % 5 == 0:

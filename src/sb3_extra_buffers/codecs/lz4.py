@@ -10,6 +10,8 @@ from sb3_extra_buffers.errors import CorruptDataError
 
 #: Negative levels trade size for speed; beyond this lz4 itself stops distinguishing them.
 _FASTEST = -65537
+#: A byte of LZ4 stands for at most 255.
+_BEST_RATIO = 255
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,11 @@ class Lz4Block(Codec):
     def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         import lz4.block
 
+        # The block begins with its size. More than LZ4 can reach would only be noticed for want of memory.
+        if int.from_bytes(payload[:4], "little") > _BEST_RATIO * len(payload):
+            raise CorruptDataError(f"lz4-block: {len(payload)} bytes cannot hold as many as they say")
         try:
             decoded = lz4.block.decompress(payload)
-        except (lz4.block.LZ4BlockError, ValueError, MemoryError) as error:
+        except (lz4.block.LZ4BlockError, ValueError) as error:
             raise CorruptDataError(f"lz4-block: {error}") from error
         fill(out, decoded, self.name)

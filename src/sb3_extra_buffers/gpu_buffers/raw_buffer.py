@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.store.device.budget import ByteBudget
-from sb3_extra_buffers.store.device.heap import RawBuffer, SharedRawHeap
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
+from sb3_extra_buffers.store.device.payloads import RawBuffer
 
 __all__ = ["HeapFullError", "RawBuffer", "Room", "SharedRawHeap"]
 

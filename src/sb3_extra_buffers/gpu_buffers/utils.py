@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from sb3_extra_buffers.compressed.dtypes import find_smallest_dtype
 from sb3_extra_buffers.gpu_buffers.methods import split_method
 from sb3_extra_buffers.gpu_buffers.size_estimation import estimate_ratio
-from sb3_extra_buffers.store.device.store import torch_dtype
+from sb3_extra_buffers.store.device.observations import torch_dtype
 
 __all__ = ["estimate_max_slot_bytes", "estimate_total_heap_bytes", "find_gpu_buffer_dtypes", "numpy_dtype_to_torch"]
 

@@ -18,8 +18,9 @@ import torch as th
 
 from sb3_extra_buffers.codecs.base import Codec
 from sb3_extra_buffers.store.device.budget import ByteBudget
-from sb3_extra_buffers.store.device.heap import ALIGNMENT, Ints, RawBuffer, SharedRawHeap, aligned
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
 from sb3_extra_buffers.store.device.memory import Expected, FrameMemory, Saved, tensor_of
+from sb3_extra_buffers.store.device.payloads import ALIGNMENT, Ints, RawBuffer, aligned
 from sb3_extra_buffers.store.device.rows import Indices, Tokens
 
 _BITS = 64

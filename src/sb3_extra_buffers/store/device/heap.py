@@ -20,21 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
-from numpy.typing import NDArray
 
 from sb3_extra_buffers.store.device.budget import GROWTH, ByteBudget
+from sb3_extra_buffers.store.device.payloads import ALIGNMENT, Ints, RawBuffer, aligned, no_places
 
-#: Starts are multiples of this.
-ALIGNMENT = 8
 #: Words that are moved at once when the heap is packed, which bounds what packing takes beside the heap.
 _CHUNK_WORDS = 1 << 20
-
-Ints = NDArray[np.int64]
-
-
-def aligned(lengths: NDArray[np.integer]) -> Ints:
-    """Bytes that payloads of these lengths take up."""
-    return -(-lengths.astype(np.int64) // ALIGNMENT) * ALIGNMENT
 
 
 class _Move(NamedTuple):
@@ -149,7 +140,7 @@ class SharedRawHeap:
         self._finish_move()
         if not self._is_changing:
             return
-        starts, lengths = np.concatenate((_no_places(0), *(owner.places for owner in self._owners)), axis=1)
+        starts, lengths = np.concatenate((no_places(0), *(owner.places for owner in self._owners)), axis=1)
         sizes = aligned(lengths)
         self._live_bytes = int(sizes.sum())
         self._data_end = int((starts + sizes).max(initial=0))
@@ -164,7 +155,7 @@ class SharedRawHeap:
         live = [np.flatnonzero(owner.start_idx >= 0) for owner in owners]
         owner_of = np.repeat(np.arange(len(owners)), [len(cells) for cells in live])
         held = [owner.places[:, cells] for owner, cells in zip(owners, live, strict=True)]
-        places = np.concatenate((_no_places(0), *held), axis=1)
+        places = np.concatenate((no_places(0), *held), axis=1)
         order = np.argsort(places[0], kind="stable")
         cells, owner_of = np.concatenate((np.zeros(0, np.int64), *live))[order], owner_of[order]
         starts, sizes = places[0][order], aligned(places[1][order])
@@ -204,7 +195,7 @@ class SharedRawHeap:
     def check(self) -> None:
         """Raise ValueError unless payloads lie apart from each other, and are counted as they lie. For tests."""
         self._settle()
-        starts, lengths = np.concatenate((_no_places(0), *(owner.places for owner in self._owners)), axis=1)
+        starts, lengths = np.concatenate((no_places(0), *(owner.places for owner in self._owners)), axis=1)
         live = np.flatnonzero(starts >= 0)
         live = live[np.argsort(starts[live])]
         begins, sizes = starts[live], aligned(lengths[live])
@@ -215,7 +206,7 @@ class SharedRawHeap:
         if self._live_bytes != sizes.sum():
             raise ValueError(f"{sizes.sum()} bytes are live, {self._live_bytes} are counted")
 
-    # ---- pickling: each buffer saves its own payloads, and writes them into a heap that is empty
+    # ---- pickling: payloads belong to their buffers, which write them again; a heap comes back empty
 
     def __getstate__(self) -> dict[str, Any]:
         return {"capacity": self.capacity, "device": self.device, "budget": self.budget}
@@ -231,82 +222,3 @@ def _chunks(sizes: Ints) -> list[tuple[int, int]]:
     bounds = np.searchsorted(np.cumsum(sizes), np.arange(_CHUNK_WORDS, int(sizes.sum()), _CHUNK_WORDS), side="right")
     ends = np.unique(np.concatenate(([0], bounds, [len(sizes)]))).tolist()
     return list(pairwise(ends))
-
-
-class RawBuffer:
-    """Cells that hold payloads of any length in a heap, which other buffers may share.
-
-    :param n_cells: cells to begin with; there are more as soon as one of a higher number is written
-    :param heap: where the payloads go
-    """
-
-    def __init__(self, n_cells: int, heap: SharedRawHeap) -> None:
-        self.heap = heap
-        self.places = _no_places(n_cells)
-        heap.own(self)
-
-    @property
-    def start_idx(self) -> Ints:
-        """Where the payload of each cell begins in the heap; -1 where there is none."""
-        starts: Ints = self.places[0]
-        return starts
-
-    @property
-    def lengths(self) -> Ints:
-        """Bytes of the payload of each cell."""
-        lengths: Ints = self.places[1]
-        return lengths
-
-    def write(self, cells: Ints, payloads: th.Tensor, lengths: Ints, *, strict: bool = False) -> None:
-        """Put payloads into cells; what was there is freed. An exception leaves everything as it was.
-
-        :param cells: ``(n,)``, each once
-        :param payloads: int64 words on the heap's device: the payloads one behind the other, each filled up to 8 bytes
-        :param lengths: bytes of each payload
-        """
-        cells, lengths = np.asarray(cells, np.int64), np.asarray(lengths, np.int64)
-        sizes = aligned(lengths)
-        if len(cells) and (cells.min() < 0 or len(np.unique(cells)) < len(cells)):
-            raise ValueError(f"Cells must be numbers from 0, each once, got {cells.tolist()}")
-        if payloads.dtype != th.int64 or len(sizes) != len(cells) or len(payloads) * ALIGNMENT != sizes.sum():
-            raise ValueError(
-                f"{len(cells)} payloads of {lengths.tolist()} bytes are {sizes.sum() // ALIGNMENT} int64 words, "
-                f"each payload filled up to {ALIGNMENT} bytes; got {len(payloads)} of {payloads.dtype}"
-            )
-        if not len(cells):
-            return
-        start = self.heap.find_room(int(sizes.sum()), strict=strict)
-        self._know(int(cells.max()) + 1)
-        self.heap.words[start // ALIGNMENT : start // ALIGNMENT + len(payloads)] = payloads
-        self.heap.record(self, cells, np.stack((start + np.cumsum(sizes) - sizes, lengths)))
-
-    def read(self, cells: Ints) -> tuple[th.Tensor, Ints]:
-        """Payloads one behind the other as int64 words, and where each begins, in bytes."""
-        if len(cells) and cells.min() < 0:
-            raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
-        words, sizes = self.heap.words, aligned(self.lengths[cells])
-        words = words.index_select(0, self.heap.ragged(self.start_idx[cells] // ALIGNMENT, sizes // ALIGNMENT))
-        return words, np.cumsum(sizes) - sizes
-
-    def free(self, cells: Ints) -> None:
-        """Let go of what these cells hold."""
-        if len(cells) and cells.min() < 0:
-            raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
-        cells = np.unique(cells[cells < len(self.start_idx)])
-        held = cells[self.start_idx[cells] >= 0]
-        if len(held):
-            self.heap.record(self, held, _no_places(len(held)))
-
-    def compact(self) -> None:
-        """Pack the heap, other buffers in it included."""
-        self.heap.compact()
-
-    def _know(self, n_cells: int) -> None:
-        missing = n_cells - len(self.start_idx)
-        if missing > 0:
-            self.places = np.concatenate((self.places, _no_places(max(missing, len(self.start_idx) // 2))), axis=1)
-
-
-def _no_places(n: int) -> Ints:
-    """Places ``(start, length)`` of cells that hold nothing."""
-    return np.stack((np.full(n, -1, np.int64), np.zeros(n, np.int64)))

@@ -13,7 +13,6 @@ it. Such frames, and those that no cell names any more, are freed when the next 
 
 from __future__ import annotations
 
-import math
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +29,7 @@ from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.detect import StorePlan
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, MakeMemory, Saved
+from sb3_extra_buffers.store.device.observations import line_bytes_of, observations_of
 from sb3_extra_buffers.store.device.rows import Tokens
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
@@ -265,35 +265,6 @@ def _checksum(given: dict[str, Any], index: bytes, frames: Saved) -> int:
         crc = zlib.crc32(f"{name} {array.dtype.str} {tuple(map(int, array.shape))}".encode(), crc)
         crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), crc)
     return crc
-
-
-def line_bytes_of(layout: FrameLayout) -> int:
-    """Bytes of a line of a frame, if frames are pictures; else 0. Pictures have channels first or last, or none."""
-    shape = layout.frame_shape
-    channels_last = layout.axis == -1 if layout.stack > 1 else shape[-1:] < shape[:1]
-    line = shape[1:] if len(shape) == 3 and channels_last else shape[-1:]
-    return math.prod(line) * layout.dtype.itemsize if math.prod(line) < math.prod(shape) and len(shape) > 1 else 0
-
-
-def observations_of(layout: FrameLayout, frames: th.Tensor) -> th.Tensor:
-    """uint8 frames ``(n * stack, frame_bytes)`` as observations ``(n, *shape)``, on their device."""
-    n = len(frames) // layout.stack
-    values = frames.view(n, layout.observation_bytes).view(torch_dtype(layout.dtype))
-    if layout.stack == 1 or layout.axis == 0 or len(layout.shape) == 1:
-        return values.view(n, *layout.shape)
-    lead, channels = layout.shape[:-1], layout.shape[-1] // layout.stack
-    return values.view(n, layout.stack, *lead, channels).movedim(1, -2).reshape(n, *layout.shape)
-
-
-def torch_dtype(dtype: np.dtype[Any]) -> th.dtype:
-    """The torch dtype of the same bits.
-
-    :param dtype: NumPy dtype
-    """
-    try:
-        return th.from_numpy(np.empty(0, dtype)).dtype
-    except TypeError as error:
-        raise TypeError(f"torch has no dtype for NumPy's {np.dtype(dtype)}; give the observation space another one") from error
 
 
 @dataclass(frozen=True)

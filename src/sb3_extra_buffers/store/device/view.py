@@ -10,7 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from sb3_extra_buffers.store.array_view import ArrayView, is_pair_of_arrays
 from sb3_extra_buffers.store.base import Cells
-from sb3_extra_buffers.store.device.store import DevicePlan, torch_dtype
+from sb3_extra_buffers.store.device.observations import torch_dtype
+from sb3_extra_buffers.store.device.store import DevicePlan
 
 
 class DeviceArrayView(ArrayView):
