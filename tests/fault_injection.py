@@ -37,6 +37,7 @@ from sb3_extra_buffers.compressed import (
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
 )
+from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
 from sb3_extra_buffers.native.binding import core
 from tests.oracle import DICT_SPACE, SPACES, add_to_replay, add_to_rollout, assert_same_minibatches, assert_same_samples
 from tests.test_oracle_her import goal_env
@@ -90,9 +91,17 @@ HOST_CASES = [
     Case("rollout-zstd", CompressedRolloutBuffer, RolloutBuffer, SPACES["stack"], {"compression_method": "zstd", **_SMALL}),
     Case("dict-rollout", CompressedDictRolloutBuffer, DictRolloutBuffer, FEW_KEYS),
 ]
-#: Buffers on a device: Case("gpu", GpuReplayBuffer, ReplayBuffer, SPACES["stack"], {"buffer_device": "cpu"}) and so on.
-DEVICE_CASES: list[Case] = []
-CASES = [*HOST_CASES, *DEVICE_CASES]
+#: Buffers on a device, in torch's memory. They have tests of their own: here they take part if FAULTS asks for many.
+_ON_CPU = {"buffer_device": "cpu"}
+DEVICE_CASES = [
+    Case("gpu-tiles", GpuReplayBuffer, ReplayBuffer, SPACES["stack"], {**_ON_CPU, "frame_stack": 4}),
+    Case("gpu-none", GpuReplayBuffer, ReplayBuffer, SPACES["stack-last"], {**_ON_CPU, "compression_method": "none"}),
+    Case("gpu-zstd", GpuReplayBuffer, ReplayBuffer, SPACES["stack"], {**_ON_CPU, "compression_method": "zstd"}),
+    Case("gpu-vectors", GpuReplayBuffer, ReplayBuffer, SPACES["float32"], _ON_CPU),
+    Case("gpu-dict", GpuDictReplayBuffer, DictReplayBuffer, FEW_KEYS, _ON_CPU),
+    Case("gpu-rollout", GpuRolloutBuffer, RolloutBuffer, SPACES["stack"], _ON_CPU),
+]
+CASES = [*HOST_CASES, *(DEVICE_CASES if FAULTS >= 1000 else [])]
 
 ARRAYS = (
     "observations", "next_observations", "actions", "rewards", "dones", "timeouts", "episode_starts", "values", "log_probs",

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from sb3_extra_buffers.codecs import available_codecs
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
-from tests.fault_injection import CASES, Case, Twins, refuse, run_function, wrong_steps
+from tests.fault_injection import CASES, HOST_CASES, Case, Twins, refuse, run_function, wrong_steps
 from tests.interrupts import Interrupts
 from tests.oracle import SPACES, assert_same_samples
 from tests.transitions import Step
@@ -166,7 +166,7 @@ def soak(n: int) -> dict[str, int]:
 def _random_case(rng: np.random.Generator) -> Case:
     case = CASES[int(rng.integers(len(CASES)))]
     options = dict(case.options)
-    if "compression_method" in options:
+    if case in HOST_CASES and "compression_method" in options:
         options["compression_method"] = rng.choice(["auto", *available_codecs()])
         if rng.random() < 0.5:
             options["block_frames"] = int(rng.integers(12, 20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch as th
 from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer, CompressedRolloutBuffer
 from sb3_extra_buffers.store.host.batches import BatchPool
@@ -144,3 +146,31 @@ def test_threads_share_a_pool() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize("array", [
+    np.arange(12, dtype=np.float64), np.arange(12, dtype=np.uint8)[::2], np.arange(12).reshape(3, 4).T,
+    np.zeros((0, 3), np.float32),
+    np.array(3.5, np.float32), np.ones((2, 1), bool), np.broadcast_to(np.float32(2), (3, 2)), np.arange(3, dtype=np.uint16),
+    np.arange(4, dtype=">f4"), np.array([1 + 2j]),
+], ids=lambda array: f"{array.dtype.str}-{array.shape}")  # fmt: skip
+@pytest.mark.parametrize("copy", [True, False])
+def test_arrays_become_the_tensors_that_sb3_makes(array: np.ndarray[Any, Any], copy: bool) -> None:
+    """Whatever a subclass hands to `to_torch`: the same values, dtype and strides, or the same refusal."""
+    space = spaces.Box(-1, 1, (3,), np.float32)
+    ours, theirs = CompressedReplayBuffer(4, space, space, "cpu"), ReplayBuffer(4, space, space, "cpu")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of arrays that are read-only
+            wanted = theirs.to_torch(array, copy)
+    except Exception as error:
+        with pytest.raises(type(error)):
+            ours.to_torch(array, copy)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = ours.to_torch(array, copy)
+    assert th.equal(found, wanted)
+    assert found.dtype == wanted.dtype
+    assert found.stride() == wanted.stride()
+    assert np.shares_memory(found.numpy(), array) == np.shares_memory(wanted.numpy(), array)

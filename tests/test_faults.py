@@ -20,6 +20,7 @@ from sb3_extra_buffers.native.binding import core
 from tests.fault_injection import (
     CASES,
     FAULTS,
+    HOST_CASES,
     N_ENVS,
     STEPS,
     Case,
@@ -45,7 +46,7 @@ def _all_memory_afterwards() -> Iterator[None]:
 
 
 def keeps_in_the_core(case: Case) -> bool:
-    return case.space is not None and case.name not in ("vectors", "discrete", "rollout-vectors")
+    return case in HOST_CASES and case.space is not None and case.name not in ("vectors", "discrete", "rollout-vectors")
 
 
 @every_case

@@ -253,5 +253,15 @@ void test_rows(int64_t rounds) {
         free(rows), free(out), free(before), free(numbers);
     }
     uint8_t byte = 0; /* more rows than numbers can tell: a negative one is wrong all the same */
+    const int64_t slots[3] = {0, 4, 2}, envs[3] = {2, 0, 1};
+    int64_t cells[3];
+    CHECK(sb3x_cells(slots, envs, 3, 5, 3, cells) == SB3X_OK && cells[0] == 2 && cells[1] == 12 && cells[2] == 7);
+    CHECK(sb3x_cells(slots, envs, 0, 0, 0, NULL) == SB3X_OK);
+    CHECK(sb3x_cells(slots, envs, 3, 4, 3, cells) == SB3X_BAD_CELL && sb3x_cells(slots, envs, 3, 5, 2, cells) == SB3X_BAD_CELL);
+    const int64_t wrong[4] = {-1, INT64_MIN, INT64_MAX, 5};
+    for (int i = 0; i < 4; i++) {
+        CHECK(sb3x_cells(&wrong[i], envs, 1, 5, 3, cells) == SB3X_BAD_CELL);
+        CHECK(sb3x_cells(slots, &wrong[i], 1, 5, 3, cells) == SB3X_BAD_CELL);
+    }
     CHECK(sb3x_select_rows(&byte, INT64_MAX, 1, &(int32_t){-1}, 1, &byte) == SB3X_BAD_CELL);
 }

@@ -87,6 +87,7 @@ static void *call_again_and_again(void *argument) {
         memset(call->taken, 0, sizeof call->taken);
         call->parts = 2 + below(&from, MOST_PARTS - 2);
         call->workers = 1 + (int32_t)below(&from, 8);
+        if (below(&from, 3) == 0) sb3x_expect_call(); /* by one caller or another */
         atomic_store(&call->is_running, 1);
         sb3x_run(take_part, call, call->parts, call->workers);
         atomic_store(&call->is_running, 0);
@@ -143,6 +144,8 @@ void test_threads(int64_t rounds) {
     for (int32_t threads = -1; threads < 40; threads += 3) { /* more than there can be */
         sb3x_set_threads(threads);
         memset(shared, 0xEE, (size_t)nbytes);
+        if (threads & 1) sb3x_expect_gather(model->store);
+        if (threads & 2) usleep(400); /* longer than the threads look out for it */
         CHECK(gather(model, cells, NULL, n, SB3X_BOTH_COLUMNS, shared) == SB3X_OK);
         CHECK(memcmp(alone, shared, (size_t)nbytes) == 0);
         if (threads == 2 || threads == 8) use_in_child(model);

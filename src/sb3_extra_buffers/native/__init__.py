@@ -7,6 +7,7 @@ stores, `codecs` its stateless functions.
 from __future__ import annotations
 
 from sb3_extra_buffers.native.codecs import (
+    cells_of,
     delta_decode,
     delta_encode,
     find_runs,
@@ -22,6 +23,7 @@ __all__ = [
     "Changes",
     "NativeStore",
     "Usage",
+    "cells_of",
     "delta_decode",
     "delta_encode",
     "find_runs",

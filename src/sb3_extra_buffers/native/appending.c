@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "bytes.h"
 #include "internal.h"
 
 /* Every so many blocks the base is compared with the frames; if they have nothing in common any more, it is replaced. */
@@ -44,19 +45,25 @@ void encode_open_block(sb3x_store *store, stream *stream, int64_t first, uint8_t
     }
 }
 
-void add_frames(sb3x_store *store, stream *stream, const uint8_t *frames, int64_t n) {
+uint8_t *stage_frame(sb3x_store *store, const stream *stream, const uint8_t *frame) {
+    const int64_t size = store->config.frame_bytes;
+    if (store->config.frames != SB3X_FRAMES_DELTA || stream->encoded < 0 || stream->fill == 0) return NULL;
+    uint8_t *at = stream->rows + (store->config.stack + stream->fill) * size, *out = stream->patches + stream->encoded;
+    /* Encoded before it is copied: to read what was just written takes longer. */
+    uint8_t *end = write_patches(at - size, frame, size, out, stream->patches + store->block_bytes);
+    if (end) copy_bytes(at, frame, size);
+    return end;
+}
+
+void add_frames(sb3x_store *store, stream *stream, const uint8_t *frames, int64_t n, uint8_t *staged) {
     const int64_t size = store->config.frame_bytes, first = stream->fill;
-    uint8_t *at = stream->rows + (store->config.stack + first) * size;
-    int is_delta = store->config.frames == SB3X_FRAMES_DELTA && stream->encoded >= 0;
-    uint8_t *out = is_delta ? stream->patches + stream->encoded : NULL, *end = NULL;
-    /* Nearly always one frame, little changed. Encoded before it is copied: to read what was just written takes longer. */
-    if (is_delta && n == 1 && first > 0) end = write_patches(at - size, frames, size, out, stream->patches + store->block_bytes);
-    memcpy(at, frames, (size_t)(n * size));
+    if (!staged) copy_bytes(stream->rows + (store->config.stack + first) * size, frames, n * size);
     stream->fill += n;
-    if (end && end - out <= size / 16)
-        stream->encoded = end - stream->patches;
-    else if (is_delta)
-        encode_open_block(store, stream, first, end);
+    /* Nearly always one frame, little changed. */
+    if (staged && staged - (stream->patches + stream->encoded) <= size / 16)
+        stream->encoded = staged - stream->patches;
+    else if (store->config.frames == SB3X_FRAMES_DELTA && stream->encoded >= 0)
+        encode_open_block(store, stream, first, staged);
 }
 
 /* The bytes that a full block is kept as. */

@@ -78,3 +78,13 @@ def select_rows(rows: int, n_rows: int, row_bytes: int, numbers: int, n: int, ou
     :param out: ``(n, row_bytes)``
     """
     check(core().sb3x_select_rows(rows, n_rows, row_bytes, numbers, n, out), "select rows")
+
+
+def cells_of(slots: NDArray[Any], envs: NDArray[Any], n_slots: int, n_streams: int) -> NDArray[np.int64]:
+    """The cells of slots and envs ``(n,)``; IndexError if one of them does not exist."""
+    slots, envs = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(envs, np.int64)
+    cells = np.empty(len(slots), np.int64)
+    status = core().sb3x_cells(address_of(slots), address_of(envs), len(slots), n_slots, n_streams, address_of(cells))
+    if status != OK:
+        raise IndexError(f"Not all slots are below {n_slots} and all envs below {n_streams}: got {slots} and {envs}")
+    return cells

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "bytes.h"
 #include "internal.h"
 
 /* How many observations ahead memory is asked for while one is decoded, and how many bytes of it. */
@@ -134,7 +135,7 @@ static void copy_frames(const batch *batch, int64_t begin, int64_t end, const ui
         int64_t high = first + config->stack < config->block_frames ? first + config->stack : config->block_frames;
         if (low >= high) continue;
         uint8_t *target = batch->out + batch->list[i].row * batch->store->observation_bytes + (low - first) * config->frame_bytes;
-        memcpy(target, frames + low * config->frame_bytes, (size_t)((high - low) * config->frame_bytes));
+        copy_bytes(target, frames + low * config->frame_bytes, (high - low) * config->frame_bytes);
     }
 }
 
@@ -145,7 +146,7 @@ static int32_t copy_patched(const batch *batch, int64_t begin, int64_t end, cons
     const uint8_t *base = one->base >= 0 ? batch->store->blocks[one->base].data : NULL;
     const uint8_t *position = one->data, *stop = one->data + one->length;
     if (base)
-        memcpy(frame, base, (size_t)config->frame_bytes);
+        copy_bytes(frame, base, config->frame_bytes);
     else
         memset(frame, 0, (size_t)config->frame_bytes);
     for (int64_t index = 0; index <= last; index++) {
@@ -156,7 +157,7 @@ static int32_t copy_patched(const batch *batch, int64_t begin, int64_t end, cons
             int64_t k = index - (batch->list[i].token % config->block_frames - config->stack + 1) - shift;
             if (k < 0 || k >= config->stack) continue;
             uint8_t *target = batch->out + batch->list[i].row * batch->store->observation_bytes + k * config->frame_bytes;
-            memcpy(target, frame, (size_t)config->frame_bytes);
+            copy_bytes(target, frame, config->frame_bytes);
         }
     }
     return SB3X_OK;
@@ -172,7 +173,7 @@ static int32_t copy_group(const batch *batch, int64_t begin, int64_t end, int64_
         const uint8_t *rows = store->streams[-1 - one->place].rows;
         for (int64_t i = begin; i < end; i++) {
             const uint8_t *source = rows + (batch->list[i].token % config->block_frames + 1) * config->frame_bytes;
-            memcpy(batch->out + batch->list[i].row * store->observation_bytes, source, (size_t)store->observation_bytes);
+            copy_bytes(batch->out + batch->list[i].row * store->observation_bytes, source, store->observation_bytes);
         }
         return SB3X_OK;
     }
@@ -244,7 +245,8 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
     batch batch = {store, list, n * count_columns(columns), decoded, out, NULL, 1, SB3X_OK};
     int64_t nbytes = batch.n * store->observation_bytes;
     int32_t workers = 1;
-    if (nbytes >= LARGE_BATCH_BYTES && sb3x_threads() > 1) {
+    store->is_read_by_threads = nbytes >= LARGE_BATCH_BYTES;
+    if (store->is_read_by_threads && sb3x_threads() > 1) {
         workers = sb3x_threads();
         batch.parts = nbytes / PART_BYTES < batch.n ? nbytes / PART_BYTES : batch.n;
     }
@@ -256,6 +258,10 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
     sb3x_release(batch.frames);
     sb3x_release(list);
     return batch.status;
+}
+
+void sb3x_expect_gather(const sb3x_store *store) {
+    if (store->is_read_by_threads) sb3x_expect_call();
 }
 
 /* ---- what the caller has to do for a gather */

@@ -90,7 +90,27 @@ static void plan_observation(sb3x_store *store, int64_t cell, int64_t column, co
         n_new = count_new_frames(store, observation, before->observation);
     else if (stream->head >= 0)
         n_new = count_new_frames(store, observation, last_observation(store, stream));
-    store->items[store->n_items++] = (item){cell, observation, n_new, number, (int32_t)column};
+    store->items[store->n_items++] = (item){cell, observation, n_new, number, (int32_t)column, NULL};
+}
+
+/* Both columns of a cell, as they nearly always are: obs is what was written last, next_obs goes on from it by one frame. So
+   each frame is compared twice while it is in the cache, and the new one is encoded. 0 if they are anything else. */
+static int plan_usual_pair(sb3x_store *store, int64_t cell, const uint8_t *first, const uint8_t *second) {
+    const int64_t stack = store->config.stack;
+    const size_t size = (size_t)store->config.frame_bytes;
+    int32_t number = (int32_t)(cell % store->config.n_streams);
+    const stream *stream = &store->streams[number];
+    if (stream->head < 0) return 0;
+    const uint8_t *frame = last_observation(store, stream);
+    for (int64_t k = 0; k < stack; k++, frame += size) {
+        if (memcmp(first + k * (int64_t)size, frame, size) != 0) return 0;
+        if (k > 0 && memcmp(second + (k - 1) * (int64_t)size, frame, size) != 0) return 0;
+    }
+    const uint8_t *newest = second + (stack - 1) * (int64_t)size;
+    if (memcmp(newest, frame - size, size) == 0) return 0;
+    store->items[store->n_items++] = (item){cell, first, 0, number, 0, NULL};
+    store->items[store->n_items++] = (item){cell, second, 1, number, 1, stage_frame(store, stream, newest)};
+    return 1;
 }
 
 static int grow_blocks(sb3x_store *store, int64_t n) {
@@ -128,10 +148,11 @@ static int32_t plan_step(sb3x_store *store, int64_t slot, const uint8_t *first, 
     const int64_t n_streams = store->config.n_streams;
     store->n_items = 0;
     if (slot < 0 || slot >= store->config.n_cells / n_streams) return SB3X_BAD_CELL;
-    for (int64_t i = 0; i < n_streams; i++) {
-        plan_observation(store, slot * n_streams + i, 0, first + i * store->observation_bytes);
-        if (store->config.n_columns == 2)
-            plan_observation(store, slot * n_streams + i, 1, second + i * store->observation_bytes);
+    for (int64_t i = 0; i < n_streams; i++, first += store->observation_bytes, second += store->observation_bytes) {
+        int64_t cell = slot * n_streams + i;
+        if (store->config.n_columns == 2 && plan_usual_pair(store, cell, first, second)) continue;
+        plan_observation(store, cell, 0, first);
+        if (store->config.n_columns == 2) plan_observation(store, cell, 1, second);
     }
     return reserve_for_plan(store);
 }
@@ -162,7 +183,7 @@ static void carry_out(sb3x_store *store) {
                 memcpy(stream->rows, item->observation, (size_t)store->observation_bytes);
             } else {
                 const int64_t size = store->config.frame_bytes;
-                add_frames(store, stream, item->observation + (store->config.stack - item->n_new) * size, item->n_new);
+                add_frames(store, stream, item->observation + (store->config.stack - item->n_new) * size, item->n_new, item->staged);
             }
         }
         /* Retain the new blocks before the old ones are released: they may be the same. */

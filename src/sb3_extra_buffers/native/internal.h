@@ -26,6 +26,8 @@ void sb3x_unmap(void *memory, size_t n);
 typedef void (*sb3x_task)(void *argument, int64_t part, int32_t worker);
 void sb3x_run(sb3x_task task, void *argument, int64_t parts, int32_t workers);
 int32_t sb3x_threads(void);
+/* A call will probably follow soon: wake the threads. */
+void sb3x_expect_call(void);
 
 /* Bytes of a chunk, where a block is not larger. Tests make it small. */
 #ifndef CHUNK_BYTES
@@ -91,6 +93,7 @@ typedef struct {
     int64_t n_new; /* how many of its last frames are new to the stream: 0, 1 or all */
     int32_t stream;
     int32_t column;
+    uint8_t *staged; /* where its patches end if they are written already, see stage_frame; else NULL */
 } item;
 
 struct sb3x_store {
@@ -119,6 +122,7 @@ struct sb3x_store {
     int64_t next_full; /* the item where sb3x_full_block goes on looking */
     int32_t any_given;
     int32_t waits_for_encoded; /* the plan is not finished */
+    int32_t is_read_by_threads; /* the last batch was large enough */
     /* memory: frames outside */
     uint8_t *new_frames;
     int64_t *new_tokens;
@@ -158,7 +162,10 @@ void tidy_chunks(sb3x_store *store);
 
 /* Make a reserved block the open one of its stream, with the current base. */
 void open_block(sb3x_store *store, stream *stream, int32_t id);
-void add_frames(sb3x_store *store, stream *stream, const uint8_t *frames, int64_t n);
+/* Put a frame behind the open block and its patches behind the others, where nobody sees them yet. Where they end, or NULL: then
+   the frame is to be added without. */
+uint8_t *stage_frame(sb3x_store *store, const stream *stream, const uint8_t *frame);
+void add_frames(sb3x_store *store, stream *stream, const uint8_t *frames, int64_t n, uint8_t *staged);
 /* Encode frames first .. fill - 1 of the open block, as far as they belong to it. */
 void encode_open_block(sb3x_store *store, stream *stream, int64_t first, uint8_t *end);
 /* Close the open block, which is full, and open the next. There must be room for it, see reserve_chunks. */

@@ -1,4 +1,4 @@
-/* Rows of a table by number: what decodes `tiles` where tensors are in the memory of the host. */
+/* Small rows: where they are, and rows of a table by number, which decode `tiles` where tensors are in the memory of the host. */
 
 #include <string.h>
 
@@ -8,6 +8,15 @@
    28 bytes, this takes 2.5. */
 #define COPY_ROWS(size) \
     for (int64_t i = 0; i < n; i++) memcpy(out + i * (size), rows + (int64_t)numbers[i] * (size), (size_t)(size))
+
+int32_t sb3x_cells(const int64_t *slots, const int64_t *envs, int64_t n, int64_t n_slots, int64_t n_streams, int64_t *cells) {
+    uint64_t wrong = 0;
+    for (int64_t i = 0; i < n; i++) {
+        wrong |= (uint64_t)((uint64_t)slots[i] >= (uint64_t)n_slots) | (uint64_t)((uint64_t)envs[i] >= (uint64_t)n_streams);
+        cells[i] = (int64_t)((uint64_t)slots[i] * (uint64_t)n_streams + (uint64_t)envs[i]);
+    }
+    return wrong ? SB3X_BAD_CELL : SB3X_OK;
+}
 
 int32_t sb3x_select_rows(const uint8_t *rows, int64_t n_rows, int64_t row_bytes, const int32_t *numbers, int64_t n, uint8_t *out) {
     uint32_t largest = 0; /* a negative number is larger than all others */

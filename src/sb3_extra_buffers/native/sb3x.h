@@ -163,6 +163,9 @@ typedef struct {
 SB3X_API int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                              const sb3x_decoded *decoded, uint8_t *out);
 
+/* A batch will be read soon: if the last one was large, the threads that will share its work wake up meanwhile. */
+SB3X_API void sb3x_expect_gather(const sb3x_store *store);
+
 /* The blocks that a gather needs decoded, into arrays with room for 2 * n * columns entries. */
 SB3X_API int32_t sb3x_coded_blocks(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                                    sb3x_decoded *decoded);
@@ -217,6 +220,10 @@ SB3X_API int64_t sb3x_write_runs(const uint8_t *values, const uint8_t *lengths, 
 /* Interleaved parts to planes, (n, pixels, parts, part_bytes) -> (n, parts, pixels, part_bytes), and back. */
 SB3X_API void sb3x_split(const uint8_t *pixels, int64_t n, int64_t n_pixels, int64_t parts, int64_t part_bytes, uint8_t *out);
 SB3X_API void sb3x_join(const uint8_t *planes, int64_t n, int64_t n_pixels, int64_t parts, int64_t part_bytes, uint8_t *out);
+
+/* The cells of slots and envs: slot * n_streams + env. SB3X_BAD_CELL if one of them does not exist. */
+SB3X_API int32_t sb3x_cells(const int64_t *slots, const int64_t *envs, int64_t n, int64_t n_slots, int64_t n_streams,
+                            int64_t *cells);
 
 /* Rows of row_bytes each by number: row i of `out` is row numbers[i] of `rows`. SB3X_BAD_CELL, with nothing written, if there
    are not as many rows. */

@@ -6,7 +6,7 @@ import ctypes
 import math
 import weakref
 from collections.abc import Callable, Iterator
-from ctypes import byref, c_int32, c_int64
+from ctypes import addressof, byref, c_char, c_int32, c_int64
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,8 +92,10 @@ class NativeStore:
                 )
             check(error.value, "make a store")
         self._changes = ChangesStruct()
-        self._changes_at = ctypes.byref(self._changes)
-        self._planned: tuple[NDArray[Any], ...] = ()  # what the core points to until the commit
+        self._changes_at = addressof(self._changes)
+        # What was planned, which the core points to until the commit: a step, or cells.
+        self._planned: tuple[int, NDArray[Any], NDArray[Any]] | None = None
+        self._planned_cells: tuple[Ints, NDArray[Any]] | None = None
         weakref.finalize(self, self.core.sb3x_destroy, self.handle).atexit = False
 
     @staticmethod
@@ -113,18 +115,31 @@ class NativeStore:
         :param first: C-contiguous observations of all streams
         :param encode: encodes a block ``(block_frames, frame_bytes)``; gives bytes, or None to keep it as it is
         """
-        one, two = address_of(first), address_of(second)
-        status = self.core.sb3x_plan(self.handle, slot, one, two, 0, self._changes_at)
-        while status == ENCODE and encode is not None:
-            self._encode_full_blocks(encode)
-            status = self.core.sb3x_plan(self.handle, slot, one, two, 1, self._changes_at)
-        if status != OK:
-            check(status, "store a step of observations")
-        self._planned = first, second
+        self._planned = slot, first, second
+        try:
+            try:  # `address_of`, without the call
+                one, two = addressof(c_char.from_buffer(first)), addressof(c_char.from_buffer(second))
+            except (TypeError, ValueError):
+                one, two = address_of(first), address_of(second)
+            status = self.core.sb3x_plan(self.handle, slot, one, two, 0, self._changes_at)
+            while status == ENCODE and encode is not None:
+                self._encode_full_blocks(encode)
+                status = self.core.sb3x_plan(self.handle, slot, one, two, 1, self._changes_at)
+            if status != OK:
+                check(status, "store a step of observations")
+        except BaseException:
+            self._planned = None
+            raise
+
+    def plan_again(self, encode: Callable[[Bytes], Any]) -> None:
+        """Plan again what is planned, if anything is: the core has one plan at a time, and another write came in between."""
+        if self._planned is not None:
+            self.plan(*self._planned, encode)
 
     def commit(self) -> None:
         """Write what was planned last; nothing if nothing is planned."""
         self.core.sb3x_commit(self.handle, self._changes_at)
+        self._planned = None
 
     def write(self, column: int, cells: Ints, observations: NDArray[Any], encode: Callable[[Bytes], Any]) -> None:
         """Write observations into cells of a column, one after the other, each whole or not at all."""
@@ -162,7 +177,7 @@ class NativeStore:
             self.handle, column, address_of(cells), len(cells), address_of(observations), self._changes_at
         )
         check(status, "store observations")
-        self._planned = observations, cells
+        self._planned_cells = cells, observations
 
     def erase(self, cells: Ints) -> None:
         """Empty cells of all columns, at most as many as there are streams."""
@@ -195,6 +210,10 @@ class NativeStore:
         )  # fmt: skip
         if status != OK:
             check(status, "read observations")
+
+    def expect_gather(self) -> None:
+        """A batch will be read soon."""
+        self.core.sb3x_expect_gather(self.handle)
 
     def gather_coded(
         self, slots: Ints, envs: Ints | None, columns: int, out: int, decode: Callable[[list[CodedBlock]], list[Bytes]]
@@ -237,6 +256,7 @@ class NativeStore:
 
     def clear(self) -> None:
         """Forget everything that was written."""
+        self._planned = None
         self.core.sb3x_clear(self.handle)
 
     def usage(self) -> Usage:

@@ -1,5 +1,8 @@
 /* A few threads for large batches. They are started when they are first needed, sleep in between, and never outlive a call:
-   sb3x_run returns when every part is done. */
+   sb3x_run returns when every part is done.
+
+   To wake a thread takes as long as to read a small batch. So they can be woken when a batch is expected, and look out for it
+   for a moment; and whoever waits for the last parts looks out for them before it sleeps. */
 
 #define _DEFAULT_SOURCE
 #define _DARWIN_C_SOURCE
@@ -19,9 +22,16 @@ static void lock(mutex *m) { AcquireSRWLockExclusive(m); }
 static void unlock(mutex *m) { ReleaseSRWLockExclusive(m); }
 static void wait_for(condition *c, mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
 static void wake_all(condition *c) { WakeAllConditionVariable(c); }
+static int64_t microseconds(void) {
+    LARGE_INTEGER ticks, per_second;
+    QueryPerformanceCounter(&ticks);
+    QueryPerformanceFrequency(&per_second);
+    return ticks.QuadPart / per_second.QuadPart * 1000000 + ticks.QuadPart % per_second.QuadPart * 1000000 / per_second.QuadPart;
+}
 #else
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 typedef pthread_mutex_t mutex;
 typedef pthread_cond_t condition;
 #define MUTEX_INITIALIZER PTHREAD_MUTEX_INITIALIZER
@@ -30,17 +40,26 @@ static void lock(mutex *m) { pthread_mutex_lock(m); }
 static void unlock(mutex *m) { pthread_mutex_unlock(m); }
 static void wait_for(condition *c, mutex *m) { pthread_cond_wait(c, m); }
 static void wake_all(condition *c) { pthread_cond_broadcast(c); }
+static int64_t microseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
 #endif
 
 #define MOST_THREADS 16
+/* How long to look out for an expected call, and for the last parts of one. */
+#define EXPECTED_WITHIN 200
+#define DONE_WITHIN 50
 
 typedef struct {
     mutex mutex;
     condition work, done;
     int32_t n_started;  /* threads, beside the callers */
     int32_t is_busy;    /* a call is under way */
-    uint64_t call;      /* number of the last call */
-    int32_t n_inside;   /* threads that look at its parts */
+    uint64_t expected;  /* how often a call was expected */
+    _Atomic uint64_t call;    /* number of the last call */
+    _Atomic int32_t n_inside; /* threads that look at its parts */
     sb3x_task task;
     void *argument;
     int64_t parts;
@@ -59,11 +78,34 @@ static void take_parts(sb3x_task task, void *argument, int64_t parts, int32_t wo
     for (int64_t part; (part = atomic_fetch_add(&shared.next, 1)) < parts;) task(argument, part, worker);
 }
 
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(_M_X64)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Wait for a call behind the one that was seen last, but not for long. */
+static void look_out_for_call(uint64_t seen) {
+    int64_t end = microseconds() + EXPECTED_WITHIN;
+    while (atomic_load(&shared.call) == seen && microseconds() < end) relax();
+}
+
 static void work(int32_t worker) {
-    uint64_t seen = 0;
+    uint64_t seen = 0, expected = 0;
     lock(&shared.mutex);
     for (;;) {
-        while (shared.call == seen || !shared.is_busy) wait_for(&shared.work, &shared.mutex);
+        while (shared.call == seen || !shared.is_busy) {
+            if (shared.expected != expected) {
+                expected = shared.expected;
+                unlock(&shared.mutex);
+                look_out_for_call(seen);
+                lock(&shared.mutex);
+            } else {
+                wait_for(&shared.work, &shared.mutex);
+            }
+        }
         seen = shared.call;
         if (worker >= shared.workers) continue;
         sb3x_task task = shared.task;
@@ -114,7 +156,18 @@ void sb3x_after_fork(void) {
     condition fresh_condition = CONDITION_INITIALIZER;
     shared.mutex = fresh_mutex;
     shared.work = shared.done = fresh_condition;
-    shared.n_started = shared.is_busy = shared.n_inside = 0;
+    shared.n_started = shared.is_busy = 0;
+    shared.n_inside = 0;
+}
+
+void sb3x_expect_call(void) {
+    if (sb3x_threads() < 2) return;
+    lock(&shared.mutex);
+    if (!shared.is_busy && shared.n_started > 0) {
+        shared.expected++;
+        wake_all(&shared.work);
+    }
+    unlock(&shared.mutex);
 }
 
 /* Begin a call that the pool takes part in; 0 if it cannot help. All in one piece: a thread that wakes up late, for a call that is
@@ -147,6 +200,8 @@ void sb3x_run(sb3x_task task, void *argument, int64_t parts, int32_t workers) {
         return;
     }
     take_parts(task, argument, parts, 0);
+    int64_t end = microseconds() + DONE_WITHIN;
+    while (atomic_load(&shared.n_inside) > 0 && microseconds() < end) relax();
     lock(&shared.mutex);
     while (shared.n_inside > 0) wait_for(&shared.done, &shared.mutex);
     shared.is_busy = 0; /* from here on no thread looks at this call */

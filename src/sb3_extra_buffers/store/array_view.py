@@ -52,6 +52,7 @@ class Reader:
     def begin(self) -> None:
         """This thread makes a batch from now on."""
         self._batch_thread = threading.get_ident()
+        self._leaf.store.expect_read()
 
     def end(self) -> None:
         """The batch is done."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_extra_buffers.native import cells_of
 from sb3_extra_buffers.store.layout import FrameLayout
 
 Cells = NDArray[np.int64]
@@ -70,6 +71,9 @@ class Store(ABC):
     def clear(self) -> None:
         """Forget everything that was written."""
 
+    def expect_read(self) -> None:  # noqa: B027  most stores have nothing to do
+        """A batch will be read soon."""
+
     @abstractmethod
     def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[Any]:
         """New arrays ``(n, *shape)`` for each column, with zeros where nothing was written.
@@ -91,8 +95,8 @@ class Store(ABC):
 
     def _cells(self, slots: Cells, envs: Cells | None) -> Cells:
         """Cell numbers, after a look whether they exist."""
-        cells = slots if envs is None else slots * self.n_streams + envs
-        wrong_env = envs is not None and envs.size and (envs.min() < 0 or envs.max() >= self.n_streams)
-        if cells.size and (cells.min() < 0 or cells.max() >= self.n_cells or wrong_env):
-            raise IndexError(f"Cells {cells.min()}..{cells.max()} are not all among the {self.n_cells} of this store")
-        return cells
+        if envs is not None:
+            return cells_of(slots, envs, self.n_cells // self.n_streams, self.n_streams)
+        if slots.size and (slots.min() < 0 or slots.max() >= self.n_cells):
+            raise IndexError(f"Cells {slots.min()}..{slots.max()} are not all among the {self.n_cells} of this store")
+        return slots

@@ -153,6 +153,11 @@ class WaitingStore(Store):
             prepared.append((column, cells, _copy_of(values, prepared)))
         self._prepared = prepared[-self.n_columns :]
 
+    @property
+    def is_prepared(self) -> bool:
+        """Whether a step is to be committed."""
+        return bool(self._prepared)
+
     def commit_step(self) -> None:
         """See `Store.commit_step`."""
         if self._prepared:

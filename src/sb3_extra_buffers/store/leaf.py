@@ -62,7 +62,8 @@ class LeafStore:
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
         with self.lock:
-            if self._detector is not None:
+            # Not while a step is prepared, which would not come along into the new store: the next one shows the layout too.
+            if isinstance(self.store, WaitingStore) and not self.store.is_prepared:
                 self._look_at((cells % self.plan.n_streams).tolist(), (observations,))
             self.store.write(column, cells, observations)
 

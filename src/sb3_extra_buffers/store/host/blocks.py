@@ -62,25 +62,24 @@ class BlockStore(Store):
         )  # fmt: skip
         self._is_coded = codec.frames == Frames.CODEC  # by the codec itself, here
         self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
+        self._is_in_order = not (layout.is_interleaved or self._is_empty)  # as they come, observations are frames in a row
         self._bytes_of = ObservationBytes(layout)
-        self._prepared: tuple[int, NDArray[Any], NDArray[Any]] | None = None
 
     # ---- writing
 
     def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
         """See `Store.prepare_step`."""
-        if self._is_empty:
-            self._cells(self._cells_of(slot), None)
-            return
-        first = self._bytes_of(observations[0])
-        second = self._bytes_of(observations[1], 1) if self.n_columns == 2 else first
+        first, second = observations[0], observations[-1]
+        if not (self._is_in_order and first.flags.c_contiguous and second.flags.c_contiguous):
+            if self._is_empty:
+                self._cells(self._cells_of(slot), None)
+                return
+            first, second = self._bytes_of(first), self._bytes_of(second, 1)
         self._native.plan(slot, first, second, self._encode)
-        self._prepared = slot, first, second
 
     def commit_step(self) -> None:
         """See `Store.commit_step`."""
         self._native.commit()
-        self._prepared = None
 
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
@@ -89,12 +88,10 @@ class BlockStore(Store):
             self._cells(cells, None)
             return
         self._native.write(column, cells, self._bytes_of(observations, 2), self._encode)
-        if self._prepared is not None:  # the core has one plan at a time
-            self._native.plan(*self._prepared, self._encode)
+        self._native.plan_again(self._encode)
 
     def clear(self) -> None:
         """See `Store.clear`."""
-        self._prepared = None
         self._native.clear()
 
     def _encode(self, frames: Bytes) -> bytes | None:
@@ -102,6 +99,11 @@ class BlockStore(Store):
         return None if data[0] == RAW else data
 
     # ---- reading
+
+    def expect_read(self) -> None:
+        """See `Store.expect_read`."""
+        if not self._is_coded:
+            self._native.expect_gather()
 
     def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[NDArray[Any]]:
         """See `Store.read_columns`. Blocks that the columns share are decoded once."""
