@@ -108,6 +108,16 @@ def test_info_names_every_codec_and_version() -> None:
     assert facts["machine"]["device"]
 
 
+def test_info_says_where_the_library_is_and_what_helps_if_it_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", "--json"]) == 0
+    assert Path(json.loads(capsys.readouterr().out)["machine"]["native library"]).is_file()
+    monkeypatch.setenv("SB3_EXTRA_BUFFERS_LIBRARY", "/nowhere/libsb3x.so")
+    assert main(["info"]) == 0
+    assert "correct or unset the environment variable" in " ".join(capsys.readouterr().out.split())
+
+
 def test_info_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for backend in ("zstandard", "isal", "numba"):
         monkeypatch.setitem(sys.modules, backend, None)

@@ -73,6 +73,16 @@ def test_a_gpu_buffer_shows_its_frames_and_json_has_no_nan(tmp_path: Path, capsy
     assert sheets[0] == sheets[1]
 
 
+@pytest.mark.parametrize("method", ["tiles", "none", "rle", "zstd/5"])
+def test_the_method_of_a_gpu_buffer_is_shown(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = spaces.Box(0, 255, (1, 36, 36), np.uint8)
+    buffer = GpuReplayBuffer(8, space, spaces.Discrete(2), device="cpu", compression_method=method, frame_stack=1)
+    obs = np.zeros((1, 1, 36, 36), np.uint8)
+    buffer.add(obs, obs, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    save_to_pkl(tmp_path / "buffer.pkl", buffer)
+    assert inspect(capsys, tmp_path / "buffer.pkl")["codecs"] == {"": method}
+
+
 def test_the_table_is_readable(saved: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(saved["CompressedReplayBuffer"])]) == 0
     printed = capsys.readouterr().out

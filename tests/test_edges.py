@@ -18,6 +18,7 @@ from sb3_extra_buffers.codecs import make_codec, registry
 from sb3_extra_buffers.codecs.base import CODED, with_header
 from sb3_extra_buffers.compressed import (
     CompressedArray,
+    CompressedDictReplayBuffer,
     CompressedNStepReplayBuffer,
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
@@ -42,7 +43,7 @@ def test_a_full_rollout_buffer_refuses_more_as_sb3_does(space: spaces.Box, steps
             if step < steps:
                 buffer.add(*arguments)
             else:
-                with pytest.raises(IndexError):
+                with pytest.raises(IndexError, match="full" if buffer is buffers[0] else None):
                     buffer.add(*arguments)
     assert np.array_equal(np.asarray(buffers[0].observations), buffers[1].observations)
 
@@ -202,6 +203,35 @@ def test_a_block_shorter_than_the_usual_stack_still_works() -> None:
     assert_same_samples(ours, theirs)
     with pytest.raises(ValueError, match="block_frames must be at least the frame_stack of 4, got 2"):
         CompressedReplayBuffer(*args, block_frames=2, frame_stack=4)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+@pytest.mark.parametrize("kind", [CompressedReplayBuffer, GpuReplayBuffer])
+def test_observations_without_bytes_work_as_in_sb3(kind: type[ReplayBuffer], shape: tuple[int, ...]) -> None:
+    args = (10, spaces.Box(-1, 1, shape, np.float32), ACTIONS, "cpu", 2)
+    ours, theirs = kind(*args), ReplayBuffer(*args)
+    for step in play(args[1], ACTIONS, 2, 15):
+        add_to_replay([ours, theirs], step)
+    assert_same_samples(ours, theirs)
+
+
+def test_what_is_no_observation_is_refused_by_its_type() -> None:
+    buffer = CompressedReplayBuffer(10, VECTOR, ACTIONS, "cpu")
+    image = CompressedReplayBuffer(10, IMAGE, ACTIONS, "cpu")
+    for wrong in (None, {"a": 1}):
+        with pytest.raises(ValueError, match=f"Got {type(wrong).__name__}"):
+            image.add(wrong, wrong, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    assert buffer.size() == image.size() == 0
+    of_dicts = CompressedDictReplayBuffer(10, spaces.Dict(a=VECTOR), ACTIONS, "cpu")
+    obs = np.zeros((1, 8), np.float32)
+    with pytest.raises(ValueError, match=r"Got ndarray; it must be a dict with the keys \['a'\]"):
+        of_dicts.add(obs, obs, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+
+
+def test_columns_are_compared_as_arrays() -> None:
+    buffer = CompressedReplayBuffer(6, VECTOR, ACTIONS, "cpu", 2)
+    assert (buffer.observations == 0).all()
+    assert (buffer.observations == 0).shape == buffer.observations.shape
 
 
 def test_a_space_without_entries_works_as_in_sb3() -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+
+import pytest
+
+from sb3_extra_buffers.native.threads import thread_count
 
 
 def run(code: str, tmp_path: Path, *flags: str) -> str:
@@ -38,6 +43,7 @@ for optional in ("numba", "llvmlite", "isal", "zstandard", "lz4", "sb3_contrib",
 def test_default_settings_import_no_numba_and_write_no_cache(tmp_path: Path) -> None:
     code = """
 import sys
+import textwrap
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -66,6 +72,7 @@ assert not {"numba", "llvmlite"} & new, new & {"numba", "llvmlite"}
 def test_codecs_need_neither_torch_nor_sb3(tmp_path: Path) -> None:
     code = """
 import sys
+import textwrap
 import sb3_extra_buffers.codecs, sb3_extra_buffers.store
 assert not {"torch", "gymnasium", "stable_baselines3"} & set(sys.modules)
 """
@@ -143,3 +150,31 @@ def test_nothing_but_the_package_is_importable_from_it() -> None:
     root = Path(sb3_extra_buffers.__file__).parent
     assert (root / "py.typed").exists()
     assert not {"tests", "docs", "examples", "scripts"} & {path.name for path in root.iterdir()}
+
+
+@pytest.mark.parametrize("shape", [(4, 36, 36), (8,)], ids=["pictures", "vectors"])
+def test_a_missing_library_is_said_by_the_constructor(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """And not by the first `add` or `sample` that needs it."""
+    code = f"""
+        import numpy as np
+        from gymnasium import spaces
+        from sb3_extra_buffers.compressed import CompressedReplayBuffer
+        from sb3_extra_buffers.errors import NativeLibraryError
+        try:
+            CompressedReplayBuffer(10, spaces.Box(0, 255, {shape}, np.uint8), spaces.Discrete(2), "cpu")
+        except NativeLibraryError as error:
+            print(error)
+    """
+    environment = {**os.environ, "SB3_EXTRA_BUFFERS_LIBRARY": str(tmp_path / "nowhere.so")}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "does not exist; correct or unset the environment variable" in done.stdout
+
+
+@pytest.mark.parametrize("asked", ["0", "-1", "1.5", "many"])
+def test_a_number_of_threads_that_is_none_is_ignored_with_a_warning(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SB3_EXTRA_BUFFERS_THREADS", asked)
+    with pytest.warns(UserWarning, match=f"must be a number from 1 to 16, got '{asked}'"):
+        assert thread_count() >= 1
+    monkeypatch.setenv("SB3_EXTRA_BUFFERS_THREADS", "1000")
+    assert thread_count() == 16

@@ -184,6 +184,11 @@ def test_auto_chooses_per_leaf() -> None:
     ("options", "message"),
     [
         ({"compression_method": "zsdt"}, "Did you mean 'zstd'"),
+        ({"compression_method": ""}, "No codec named ''. Installed"),
+        ({"compression_method": "lz4-block3"}, "Did you mean 'lz4-block/3'"),
+        ({"compression_method": ["zstd"]}, r"must be a codec's name, or a dict of names by key, got \['zstd'\]"),
+        ({"compression_method": None}, "must be a codec's name, or a dict of names by key, got None"),
+        ({"dtypes": {"elem_type": "foo"}}, "elem_type in dtypes must be a NumPy dtype, got 'foo'"),
         ({"compression_method": "gzip10"}, r"gzip level must be in 0\.\.9, got 10"),
         ({"compression_method": "rle3"}, "has no levels"),
         ({"compression_method": "zstd", "compression_kwargs": {"levle": 1}}, "no option 'levle'"),

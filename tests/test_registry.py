@@ -170,7 +170,7 @@ def test_a_key_may_have_a_registered_codec() -> None:
     for step in play(space, ACTIONS, 2, 30):
         add_to_replay([ours, theirs], step)
     assert_same_samples(ours, theirs)
-    assert ours.observations["camera"].leaf.codec == Mine(4)
+    assert ours.observations["camera"].leaf.method == Mine(4).spec == "mine/4"
 
 
 @pytest.mark.usefixtures("mine")

@@ -23,7 +23,7 @@ def codecs_of(buffer: ReplayBuffer) -> dict[str, str]:
     """Codec by key, as its shorthand; nothing for buffers that are not compressed."""
     leaves = {key: getattr(column, "leaf", None) for key, column in columns_of(buffer).items()}
     return {
-        key: leaf.codec.spec if leaf.codec else "undecided yet"  # `auto` waits until it has seen frames
+        key: leaf.method or "undecided yet"  # `auto` waits until it has seen frames
         for key, leaf in leaves.items()
         if leaf is not None
     }

@@ -1,4 +1,4 @@
-"""Versions, the device, and the codecs that are installed or what to install for them."""
+"""Versions, the device, the native library, and the codecs that are installed or what to install for them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.output import Table, human_bytes, say, show, show_json
-from sb3_extra_buffers.errors import MissingBackendError
+from sb3_extra_buffers.errors import MissingBackendError, NativeLibraryError
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.codecs.registry import Entry
 
-HELP = "versions, device, codecs installed and missing"
+HELP = "versions, device, native library, codecs installed and missing"
 EXAMPLES = """\
   sb3-extra-buffers info
   sb3-extra-buffers info --json"""
@@ -57,9 +57,21 @@ def collect() -> dict[str, Any]:
             "cores": os.cpu_count(),
             "RAM": human_bytes(ram_bytes()),
             "device": ", ".join(cuda) or "cpu",
+            "native library": _library(),
         },
         "codecs": _codecs(),
     }
+
+
+def _library() -> str:
+    """Where the compiled library is, or why it cannot be used and what helps."""
+    from sb3_extra_buffers.native.library import library_path, load
+
+    try:
+        load()
+    except NativeLibraryError as error:
+        return str(error)
+    return str(library_path())
 
 
 def _versions() -> dict[str, str | None]:

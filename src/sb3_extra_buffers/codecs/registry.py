@@ -209,7 +209,7 @@ def _find(spec: str) -> tuple[Entry, int | None]:
         raise CodecError(f"compression_method must be a codec's name, got {spec!r}. {_installed_names()}")
     name, level = split_spec(spec)
     if name not in CODECS:
-        close = _close_names(name)
+        close = _close_names(spec)
         suggestion = f" Did you mean {close[0]!r}?" if close else ""
         raise CodecError(f"No codec named {spec!r}.{suggestion} {_installed_names()} Others are added by register_codec")
     return CODECS[name], level
@@ -280,7 +280,10 @@ def _check_class(name: str, codec: Any) -> None:
 def _close_names(name: str) -> list[str]:
     """Codecs that a misspelled name may have meant: those that begin so, or look alike."""
     lower = {codec.lower(): codec for codec in CODECS}
-    begun = [codec for key, codec in lower.items() if key.startswith(name.lower())]
+    for codec in CODECS:  # a level that lacks its slash
+        if name.startswith(codec) and name.removeprefix(codec).isdecimal():
+            return [f"{codec}/{name.removeprefix(codec)}"]
+    begun = [codec for key, codec in lower.items() if name and key.startswith(name.lower())]
     return begun or [lower[key] for key in difflib.get_close_matches(name.lower().rstrip("-0123456789/"), lower, n=1)]
 
 

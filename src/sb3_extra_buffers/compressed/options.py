@@ -70,9 +70,12 @@ class CompressionOptions:
     def _stored_dtype(self, leaf: Leaf, *, alone: bool) -> np.dtype[Any]:
         """The space's own dtype, or the one that was asked for: of a Dict only where it holds all that the leaf can hold."""
         asked = (self.dtypes or {}).get("elem_type")
-        if asked is None or np.dtype(asked) == leaf.dtype:
+        try:
+            dtype: np.dtype[Any] = leaf.dtype if asked is None else np.dtype(asked)
+        except TypeError:
+            raise ValueError(f"elem_type in dtypes must be a NumPy dtype, got {asked!r}") from None
+        if dtype == leaf.dtype:
             return leaf.dtype
-        dtype: np.dtype[Any] = np.dtype(asked)
         # NumPy calls int64 to float64 safe, but it keeps 53 bits only.
         rounds = leaf.dtype.kind in "ui" and leaf.dtype.itemsize == 8 and dtype.kind == "f"
         lossless = np.can_cast(leaf.dtype, dtype, "safe") and not rounds
@@ -89,6 +92,8 @@ class CompressionOptions:
 
     def _codec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Codec | None:
         method = self._for_leaf(self.compression_method, leaf, "auto")
+        if not isinstance(method, str):
+            raise CodecError(f"compression_method must be a codec's name, or a dict of names by key, got {method!r}")
         options = self.compression_kwargs or {}
         if isinstance(self.compression_method, Mapping) and options and all(isinstance(v, Mapping) for v in options.values()):
             options = options.get(leaf.key, {})

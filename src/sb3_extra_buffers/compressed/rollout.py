@@ -40,6 +40,8 @@ class RolloutObservations(CompressedObservations):
             if self._interrupted is not None:
                 self._make_up()
             stored, slot = self._stored, self.pos
+            if slot >= self.buffer_size:
+                raise IndexError(f"The rollout is full: it has all {self.buffer_size} steps. Call reset() first")
             if not stored.is_direct:
                 stored.prepare_step(slot, stored.checked((obs,)))
                 obs = stored.placeholder

@@ -8,6 +8,7 @@ changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -69,6 +70,9 @@ class StoredLeaf(LeafStore):
 
     def _fitting(self, observation: Any) -> NDArray[Any]:
         value = observation if type(observation) is np.ndarray else np.asarray(observation)
+        if value.dtype == object:
+            given = type(observation).__name__
+            raise ObservationError(f"Got {given} as {self.leaf.key}; it must be an array of {self.leaf.dtype}")
         if value.shape != self._step_shape:
             try:
                 if isinstance(self.leaf.space, spaces.Discrete):
@@ -97,6 +101,9 @@ class StoredDict:
     def checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:
         """See `StoredLeaf.checked`."""
         for observation in observations:
+            if not isinstance(observation, Mapping):
+                given = type(observation).__name__
+                raise ObservationError(f"Got {given}; it must be a dict with the keys {list(self._leaves)}")
             missing = [key for key in self._leaves if key not in observation]
             if missing:
                 raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")

@@ -62,7 +62,7 @@ class GpuOptions(CompressionOptions):
     def plans(self, leaves: list[Leaf], *, n_cells: int, n_streams: int, n_columns: int) -> dict[str, StorePlan]:
         """How each leaf will be stored."""
         plans = super().plans(leaves, n_cells=n_cells, n_streams=n_streams, n_columns=n_columns)
-        methods = {leaf.key: str(self._for_leaf(self.compression_method, leaf, "tiles")) for leaf in leaves}
+        methods = {leaf.key: self._for_leaf(self.compression_method, leaf, "tiles") for leaf in leaves}
         budget = ByteBudget(self._limit(plans, methods, n_cells), is_hard=self.on_full != "grow")
         # Beside leaves that do not use the heap, it begins with its share and grows within the limit.
         n_heaped = sum(split_method(methods[key])[0] in HEAP_METHODS and not _is_tiny(plan) for key, plan in plans.items())

@@ -32,7 +32,10 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         machine = f"{platform.system()} on {platform.machine()}"
-        sentence = f"The compiled library {path} cannot be loaded by this Python ({machine}: {error}); {_advice()}"
+        sentence = (
+            f"The compiled library {path} exists, but cannot be loaded by this Python ({machine}): it is damaged, or made for "
+            f"another processor or system (the loader says: {error}); {_advice()}"
+        )
         raise NativeLibraryError(sentence, path=str(path)) from error
     found = _version_of(library)
     if found != VERSION:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 
-_MOST_THREADS = 4
+THREADS_VARIABLE = "SB3_EXTRA_BUFFERS_THREADS"
+#: Without being asked for, and at all: the core has no more.
+_MOST_THREADS, _LIMIT = 4, 16
 
 
 def thread_count() -> int:
-    """Threads that large batches are read with: ``SB3_EXTRA_BUFFERS_THREADS``, or one per core, at most 4."""
-    asked = os.environ.get("SB3_EXTRA_BUFFERS_THREADS", "")
-    if asked.isdigit():
-        return max(1, int(asked))
+    """Threads that large batches are read with: ``SB3_EXTRA_BUFFERS_THREADS``, at most 16, or one per core, at most 4."""
+    asked = os.environ.get(THREADS_VARIABLE, "").strip()
+    if asked.isdecimal() and int(asked) >= 1:
+        return min(int(asked), _LIMIT)
+    if asked:
+        warnings.warn(f"{THREADS_VARIABLE} must be a number from 1 to {_LIMIT}, got {asked!r}: it is ignored", stacklevel=2)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MOST_THREADS)
 

@@ -148,6 +148,11 @@ class ArrayView:
         values = self[...]
         return values if dtype is None else values.astype(dtype, copy=False)
 
+    def __eq__(self, other: object) -> Any:  # as an array: element by element
+        return self[...] == other
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.shape} {self.dtype}>"
 

@@ -44,6 +44,9 @@ class Store(ABC):
     :param n_columns: columns, 1 or 2
     """
 
+    #: How observations are encoded, as a shorthand that a user would give.
+    method: str = "none"
+
     def __init__(self, layout: FrameLayout, n_cells: int, n_streams: int, n_columns: int) -> None:
         self.layout, self.n_cells, self.n_streams, self.n_columns = layout, n_cells, n_streams, n_columns
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.codecs import Codec
+from sb3_extra_buffers.native.binding import core
 from sb3_extra_buffers.store.base import Cells, Store
 from sb3_extra_buffers.store.detect import FrameDetector, StorePlan, WaitingStore
 from sb3_extra_buffers.store.host.rows import RowStore
@@ -25,6 +25,7 @@ class LeafStore:
     """
 
     def __init__(self, plan: StorePlan) -> None:
+        core()  # a library that is missing is said now, and not by the first `add` or `sample` that needs it
         self.plan = plan
         self.lock = new_lock()
         layouts = plan.storable_layouts()
@@ -40,9 +41,11 @@ class LeafStore:
         return None if self._detector else self.store.layout
 
     @property
-    def codec(self) -> Codec | None:
-        """The codec in use; None as long as `auto` waits for the layout."""
-        return self.plan.codec if self._detector else getattr(self.store, "codec", None)
+    def method(self) -> str | None:
+        """How observations are encoded, as a shorthand, e.g. ``"zstd/3"``; None as long as `auto` waits for the layout."""
+        if self._detector is None:
+            return self.store.method
+        return None if self.plan.codec is None else self.plan.codec.spec
 
     def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
         """See `Store.prepare_step`."""

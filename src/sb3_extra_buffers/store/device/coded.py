@@ -11,7 +11,7 @@ bytes it gives kept in the heap.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch as th
@@ -29,6 +29,10 @@ _BITS = 64
 class PayloadCodec(Protocol):
     """Frames <-> payloads in a heap."""
 
+    @property
+    def method(self) -> str:
+        """The shorthand that a user would give."""
+
     def encode(self, frames: th.Tensor) -> tuple[th.Tensor, Ints]:
         """Payloads of uint8 frames ``(n, frame_bytes)`` as int64 words, one behind the other, and their lengths in bytes."""
 
@@ -39,6 +43,8 @@ class PayloadCodec(Protocol):
 @dataclass(frozen=True)
 class DeviceRle:
     """Runs of equal 8-byte words, on the device."""
+
+    method: ClassVar[str] = "rle"
 
     def encode(self, frames: th.Tensor) -> tuple[th.Tensor, Ints]:
         words = as_words(frames)  # (n, size)
@@ -91,6 +97,10 @@ class HostCodec:
     """
 
     codec: Codec
+
+    @property
+    def method(self) -> str:
+        return self.codec.spec
 
     def encode(self, frames: th.Tensor) -> tuple[th.Tensor, Ints]:
         encoded = [self.codec.encode(frame[None]) for frame in frames.cpu().numpy()]
@@ -165,6 +175,10 @@ class HeapMemory(FrameMemory):
     @property
     def host_bytes(self) -> int:
         return self.payloads.places.nbytes
+
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        return self.codec.method
 
     def describe(self) -> str:
         return f"{super().describe()} {self.codec}"

@@ -68,6 +68,8 @@ class FrameMemory(ABC):
     batch_frames = 0
     #: Whether frames may be kept as they are instead, where that is smaller.
     may_become_dense = False
+    #: How frames are encoded, as a shorthand that a user would give.
+    method: str = "none"
 
     def __init__(self, expected: Expected, device: th.device, budget: ByteBudget) -> None:
         self.expected, self.device, self.budget = expected, device, budget

@@ -29,7 +29,7 @@ from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.detect import StorePlan
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, MakeMemory, Saved
-from sb3_extra_buffers.store.device.observations import line_bytes_of, observations_of
+from sb3_extra_buffers.store.device.observations import line_bytes_of, observations_of, torch_dtype
 from sb3_extra_buffers.store.device.rows import Tokens
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
@@ -83,6 +83,11 @@ class DeviceStore(Store):
         self._put: tuple[Tokens, Cells] | None = None
         self._prepared: tuple[int, tuple[NDArray[Any], ...]] | None = None
         self._is_clearing = False
+
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        """See `Store.method`. A memory may change for another kind."""
+        return self.memory.method
 
     # ---- writing
 
@@ -198,8 +203,8 @@ class DeviceStore(Store):
         layout, n = self.layout, len(slots)
         if self._is_empty:
             self._cells(slots, envs)
-            empty = th.zeros((n * layout.stack, 0), dtype=th.uint8, device=self.device)
-            return [observations_of(layout, empty) for _ in columns]
+            dtype = torch_dtype(layout.dtype)
+            return [th.zeros((n, *layout.shape), dtype=dtype, device=self.device) for _ in columns]
         slots = np.ascontiguousarray(slots, np.int64)
         envs = None if envs is None else np.ascontiguousarray(envs, np.int64)
         tokens, order = self._index.tokens(slots, envs, sum(1 << column for column in columns))

@@ -34,6 +34,7 @@ class TileMemory(FrameMemory):
 
     batch_frames = 128
     may_become_dense = True
+    method = "tiles"
 
     def __init__(self, expected: Expected, device: th.device, budget: ByteBudget) -> None:
         super().__init__(expected, device, budget)

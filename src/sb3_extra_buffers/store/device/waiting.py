@@ -226,6 +226,10 @@ class BatchingMemory(FrameMemory):
     def host_bytes(self) -> int:
         return self.inner.host_bytes + self.waiting.host_bytes
 
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        return self.inner.method
+
     def describe(self) -> str:
         return f"{type(self).__name__} of {self.inner.describe()}"
 

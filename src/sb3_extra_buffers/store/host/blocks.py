@@ -55,7 +55,7 @@ class BlockStore(Store):
         if block_frames < layout.stack:
             raise ValueError(f"block_frames must be at least the {layout.stack} frames of an observation, got {block_frames}")
         super().__init__(layout, n_cells, n_streams, n_columns)
-        self.codec, self.block_frames = codec, block_frames
+        self.codec, self.method, self.block_frames = codec, codec.spec, block_frames
         self._native = NativeStore(
             n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
             frame_bytes=max(layout.frame_bytes, 1), block_frames=block_frames, frames=int(codec.frames),
