@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from tests.fault_injection import run_function
 from tests.marked_buffers import KINDS, MarkedBuffer
 
@@ -133,6 +134,45 @@ class _UsesBuffer(gymnasium.Env[Any, Any]):
         return 0, 1.0, False, False, {}
 
 
+class _Mixed(CompressedReplayBuffer):
+    """Samples from another buffer too, as demonstrations are mixed with what is learned from."""
+
+    demonstrations: CompressedReplayBuffer
+
+    def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
+        own = super()._get_samples(*args, **kwargs)
+        self.demonstrations.sample(8)
+        return own
+
+
+def mixed(n: int) -> dict[str, int]:
+    """Fork while a thread samples, without a pause, from a buffer that needs an older one for it."""
+    older, newer = (
+        kind(20, spaces.Box(0, 255, (4, 30, 30), np.uint8), spaces.Discrete(2)) for kind in (CompressedReplayBuffer, _Mixed)
+    )
+    newer.demonstrations = older
+    for buffer in (older, newer):
+        obs = np.zeros((1, 4, 30, 30), np.uint8)
+        buffer.add(obs, obs, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    stop = threading.Event()
+
+    def sample() -> None:
+        while not stop.is_set():
+            newer.sample(4)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    for _ in range(n):
+        child = os.fork()
+        if child == 0:
+            newer.sample(4)
+            os._exit(0)
+        _wait_for(child)
+    stop.set()
+    thread.join()
+    return {"children": n}
+
+
 def forks(n_threads: int, n: int) -> dict[str, int]:
     """Several threads fork at the same time."""
     marked = [MarkedBuffer(kind, steps=10) for kind in ("delta", "vectors", "zstd")]
@@ -156,4 +196,4 @@ def forks(n_threads: int, n: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    run_function(fork, forks)
+    run_function(fork, forks, mixed)

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
 
 N_ENVS = 3
 SHAPE = (4, 16, 16)
@@ -22,6 +23,10 @@ KINDS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
     "lz4": (CompressedReplayBuffer, _CAMERA, {"compression_method": "lz4-block", "block_frames": 4}),
     "vectors": (CompressedReplayBuffer, _VECTOR, {}),
     "dict": (CompressedDictReplayBuffer, _BOTH, {}),
+}
+DEVICE_KINDS: dict[str, tuple[Any, spaces.Space[Any], dict[str, Any]]] = {
+    "tiles": (GpuReplayBuffer, _CAMERA, {"buffer_device": "cpu"}),
+    "heap": (GpuReplayBuffer, _CAMERA, {"buffer_device": "cpu", "compression_method": "rle"}),
 }
 
 
@@ -43,12 +48,12 @@ def vector(t: int, env: int) -> np.ndarray:
 class MarkedBuffer:
     """A buffer, and the next step to add. The reward of a transition is its step, the action its env.
 
-    :param kind: of KINDS
+    :param kind: of KINDS or DEVICE_KINDS
     :param steps: that it holds
     """
 
     def __init__(self, kind: str, steps: int) -> None:
-        buffer_class, self.space, options = KINDS[kind]
+        buffer_class, self.space, options = {**KINDS, **DEVICE_KINDS}[kind]
         actions = spaces.Discrete(N_ENVS)
         self.buffer = buffer_class(steps * N_ENVS, self.space, actions, n_envs=N_ENVS, device="cpu", **options)
         self.t = 0

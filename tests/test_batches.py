@@ -174,3 +174,25 @@ def test_arrays_become_the_tensors_that_sb3_makes(array: np.ndarray[Any, Any], c
     assert found.dtype == wanted.dtype
     assert found.stride() == wanted.stride()
     assert np.shares_memory(found.numpy(), array) == np.shares_memory(wanted.numpy(), array)
+
+
+@pytest.mark.parametrize("kind", [CompressedReplayBuffer, ReplayBuffer])
+def test_an_array_becomes_the_memory_of_one_tensor_only(kind: type[ReplayBuffer]) -> None:
+    """A subclass may convert what it has read twice, as it may with SB3's buffer."""
+
+    class Twice(kind):  # type: ignore[misc,valid-type]
+        def _get_samples(self, batch_inds: Any, env: Any = None) -> Any:
+            read = self.observations[batch_inds, np.zeros(len(batch_inds), np.int64), :]
+            self.both = self.to_torch(read), self.to_torch(read)
+            return super()._get_samples(batch_inds, env)
+
+    space = spaces.Box(0, 255, (4, 30, 30), np.uint8)
+    buffer = Twice(20, space, ACTIONS, "cpu")
+    for step in play(space, ACTIONS, 1, 20):
+        add_to_replay([buffer], step)
+    batch = buffer.sample(8)
+    one, other = buffer.both
+    kept = other.clone()
+    one.zero_()
+    assert th.equal(other, kept)
+    assert th.equal(batch.observations, kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 from sb3_extra_buffers.store.host.threads import run_in_threads
 from tests.fault_injection import FAULTS, run_in_process
 from tests.interrupts import Interrupts
-from tests.marked_buffers import KINDS, MarkedBuffer
+from tests.marked_buffers import DEVICE_KINDS, KINDS, MarkedBuffer
 
 SECONDS = 0.4
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -120,6 +121,50 @@ def test_no_thread_of_a_codec_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
             inside.clear()
         assert run_in_threads(work, pieces) == expected
     assert number > 50
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *DEVICE_KINDS])
+def test_a_buffer_that_is_saved_while_threads_use_it_is_saved_at_one_moment(kind: str) -> None:
+    """A checkpoint beside the training: what is saved belongs together, and what goes on is not disturbed."""
+    marked, stop, failures, saved = MarkedBuffer(kind, steps=30), threading.Event(), [], []  # type: ignore[var-annotated]
+
+    def repeat(call: Any) -> None:
+        try:
+            while not stop.is_set():
+                call()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(call,)) for call in (marked.add, marked.check_sample)]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + SECONDS
+    while (time.monotonic() < end or len(saved) < 5) and not failures:
+        saved.append(pickle.dumps(marked.buffer))
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    assert not failures, failures
+    marked.check_all()
+    for data in saved[:: len(saved) // 5]:
+        marked.buffer = pickle.loads(data)
+        marked.check_all()
+        newest = int(marked.buffer.rewards.max())
+        marked.t = newest + 1
+        for _ in range(40):
+            marked.add()
+        marked.check_all()
+
+
+def test_a_fork_does_not_wait_for_a_buffer_that_waits_for_another() -> None:
+    """One that samples from an older one too, in a thread without a pause."""
+    assert run_in_process("fault_forks", "mixed", 20, timeout=120) == {"children": 20}
+
+
+def test_ctrl_c_during_a_fork_leaves_no_lock_behind() -> None:
+    result = run_in_process("fork_interrupts", 60, timeout=300)
+    assert result["interrupts"] > 10
+    assert result["held"] == 0
 
 
 def test_ctrl_c_in_a_large_batch_and_then_reset() -> None:

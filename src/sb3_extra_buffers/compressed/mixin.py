@@ -24,7 +24,11 @@ from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.compressed.stored_leaf import StoredDict, StoredLeaf
 from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
 from sb3_extra_buffers.store import MemoryUsage
-from sb3_extra_buffers.store.locks import new_lock
+from sb3_extra_buffers.store.array_view import Reader
+from sb3_extra_buffers.store.locks import give_way, new_lock, waiting_forks
+
+#: What may be interrupted beside an `add`, see `CompressedObservations._interrupted`.
+READING, RESETTING = -1, -2
 
 Batch = TypeVar("Batch", bound=tuple[Any, ...])
 
@@ -63,7 +67,7 @@ class CompressedObservations(BaseBuffer):
     #: What keywords there are, and what holds a leaf; device buffers have their own.
     _options_class: ClassVar[type[CompressionOptions]] = CompressionOptions
     _leaf_class: ClassVar[type[StoredLeaf]] = StoredLeaf
-    #: What was interrupted and is to be made up for by the next call: an `add` to this slot, or -1 for reading.
+    #: What was interrupted and is to be made up for by the next call: an `add` to this slot, READING or RESETTING.
     _interrupted: int | None = None
     #: The advice for an observation space of the wrong kind, Dict or not. None: the space is not checked.
     _instead: ClassVar[str | None] = None
@@ -107,14 +111,9 @@ class CompressedObservations(BaseBuffer):
         leaves = leaves_of(observation_space, obs_shape)
         n_columns = len(self._column_names)
         plans = self._options.plans(leaves, n_cells=self.buffer_size * self.n_envs, n_streams=self.n_envs, n_columns=n_columns)
-        together = n_columns if self._reads_together else 1
         for leaf in leaves:
-            self._leaves[leaf.key] = self._leaf_class(
-                leaf, plans[leaf.key], self.buffer_size, self.n_envs, together, self._fresh
-            )
-        #: All of the observation, to check and to write.
-        self._stored: Any = StoredDict(self._leaves) if self._is_dict else self._leaves[PLAIN]
-        self._share_lock()
+            self._leaves[leaf.key] = self._leaf_class(leaf, plans[leaf.key], self.buffer_size, self.n_envs)
+        self._set_up_leaves()
         self._install_columns()
 
     def _check_space(self, space: spaces.Space[Any]) -> None:
@@ -127,10 +126,13 @@ class CompressedObservations(BaseBuffer):
         if isinstance(space, spaces.Dict) and not needs_dict:
             raise ValueError(f"{name} takes no Dict observation space, got one with the keys {list(space)}. {self._instead}")
 
-    def _share_lock(self) -> None:
-        """Let the buffer and its leaves have one lock."""
+    def _set_up_leaves(self) -> None:
+        """Let the buffer and its leaves have one lock, and read for one batch."""
+        #: All of the observation, to check and to write.
+        self._stored: Any = StoredDict(self._leaves) if self._is_dict else self._leaves[PLAIN]
         for leaf in self._leaves.values():
             leaf.lock = self._lock
+            leaf.reader = Reader(leaf, len(self._column_names) if self._reads_together else 1, self._fresh)
 
     def _install_columns(self) -> None:
         """Put columns where SB3 has its arrays."""
@@ -152,10 +154,15 @@ class CompressedObservations(BaseBuffer):
         for leaf in self._leaves.values():
             leaf.reader.end()
         slot = self._interrupted
-        if slot is not None and slot >= 0 and (self.pos != slot or self.buffer_size == 1):
+        if slot == RESETTING:
+            self._reset()
+        elif slot is not None and slot >= 0 and (self.pos != slot or self.buffer_size == 1):
             self._stored.commit_step()
             self._complete_add(slot)
         self._interrupted = None
+
+    def _reset(self) -> None:
+        """Do all of `reset`, once more if it was interrupted."""
 
     def _complete_add(self, slot: int) -> None:
         """Do what is left of SB3's `add`, which has moved `pos` on from this slot."""
@@ -178,6 +185,8 @@ class CompressedObservations(BaseBuffer):
 
     def _reading(self, make_batch: Callable[[], Batch]) -> Batch:
         """A batch by SB3's code, with columns read together and no writer in between."""
+        if waiting_forks:
+            give_way()
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()
@@ -189,7 +198,7 @@ class CompressedObservations(BaseBuffer):
                 for reader in readers:
                     reader.end()
             except BaseException:
-                self._interrupted = -1
+                self._interrupted = READING
                 self._make_up()
                 raise
             return batch
@@ -197,17 +206,20 @@ class CompressedObservations(BaseBuffer):
     def to_torch(self, array: NDArray[Any], copy: bool = True) -> th.Tensor:
         """SB3's conversion, but for what was just decoded: it is nobody else's, so it becomes the tensor's memory.
 
-        On the CPU, torch takes on an array or its copy in a quarter of the time that `torch.tensor` needs to read it.
+        On the CPU, torch takes on an array and copies its memory in half the time that `torch.tensor` needs.
         """
-        for decoded in self._fresh:
+        for i, decoded in enumerate(self._fresh):
             if array is decoded:
                 copy = False
-        if self.device.type != "cpu" or type(array) is not ndarray:
+                del self._fresh[i]  # for once: from now on it is the tensor's
+                break
+        if self.device.type != "cpu" or type(array) is not ndarray or not array.flags.writeable:
             return super().to_torch(array, copy)
         try:
-            return th.from_numpy(array.copy("K") if copy else array)
+            tensor = th.from_numpy(array)
         except (TypeError, ValueError):  # strides or dtypes that torch has no tensor for: SB3 says so, or finds a way
             return super().to_torch(array, copy)
+        return tensor.clone() if copy else tensor
 
     def _finish(self, batch: Batch) -> Batch:
         """Apply `normalize_images` and `output_dtype` to a batch that SB3 has made."""
@@ -227,22 +239,49 @@ class CompressedObservations(BaseBuffer):
             return value.float() / 255.0
         return value.float() if self._options.output_dtype == "float" else value
 
-    # ---- pickling: a lock cannot be pickled
+    # ---- pickling and copying
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._interrupted is not None:
-            self._make_up()
-        parent = super()
-        state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
-        return {name: value for name, value in state.items() if name != "_lock"}
+        """All that is to be saved, of one moment: other threads may add while it is written."""
+        with self._lock:
+            if self._interrupted is not None:
+                self._make_up()
+            parent = super()
+            state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
+            saved = {name: value.copy() if type(value) is ndarray else value for name, value in state.items()}
+            saved["_leaves"] = {key: (type(leaf), leaf.__getstate__()) for key, leaf in self._leaves.items()}
+            for name in self._column_names:
+                columns = getattr(self, name) if self._is_dict else {PLAIN: getattr(self, name)}
+                saved[name] = {key: column.rearranged_cells for key, column in columns.items()}
+            for name in ("_lock", "_stored", "_fresh"):
+                del saved[name]
+            return saved
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        state = {**state, "_lock": new_lock(), "_fresh": [], "_leaves": dict(state["_leaves"])}
+        cells = {name: state.pop(name) for name in self._column_names}
+        for key, (leaf_class, saved) in state["_leaves"].items():
+            state["_leaves"][key] = leaf = leaf_class.__new__(leaf_class)
+            leaf.__setstate__(saved)
         parent = super()
         if hasattr(parent, "__setstate__"):
             parent.__setstate__(state)
         else:
             self.__dict__.update(state)
-        # A shallow copy has the stores of the original, and with them its lock.
-        locks = [leaf.lock for leaf in self._leaves.values()]
-        self._lock = locks[0] if locks else new_lock()
-        self._share_lock()
+        self._set_up_leaves()
+        self._install_columns()
+        for name, rearranged in cells.items():  # as SB3 leaves them when a rollout was read
+            columns = getattr(self, name)
+            for key, given in rearranged.items():
+                if given is None:
+                    continue
+                if self._is_dict:
+                    columns[key] = columns[key].rearranged(given)
+                else:
+                    setattr(self, name, columns.rearranged(given))
+
+    def __copy__(self) -> Any:
+        """A shallow copy: it has the stores of the original, and with them its lock."""
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied

@@ -21,6 +21,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.compressed.signatures import constructor
+from sb3_extra_buffers.store.locks import give_way, waiting_forks
 
 
 class ReplayObservations(CompressedObservations):
@@ -39,6 +40,8 @@ class ReplayObservations(CompressedObservations):
 
         :param more: for a class below that takes more; it gets placeholders instead of observations
         """
+        if waiting_forks:
+            give_way()
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()

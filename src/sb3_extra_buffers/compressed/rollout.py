@@ -8,9 +8,11 @@ from typing import Any, Literal
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.preprocessing import get_obs_shape
 
-from sb3_extra_buffers.compressed.mixin import CompressedObservations
+from sb3_extra_buffers.compressed.mixin import RESETTING, CompressedObservations
 from sb3_extra_buffers.compressed.signatures import constructor
+from sb3_extra_buffers.store.locks import give_way, waiting_forks
 
 
 class RolloutObservations(CompressedObservations):
@@ -24,18 +26,35 @@ class RolloutObservations(CompressedObservations):
             super().reset()
             return
         with self._lock:
-            real = self.obs_shape
-            self.obs_shape = dict.fromkeys(self._leaves, (0,)) if self._is_dict else (0,)  # type: ignore[assignment]
+            self._interrupted = RESETTING
             try:
-                super().reset()
-            finally:
-                self.obs_shape = real
-            for leaf in self._leaves.values():
-                leaf.clear()
-            self._install_columns()
+                self._make_up()
+            except BaseException:
+                self._make_up()
+                raise
+
+    def _reset(self) -> None:
+        """All of `reset`. Can be interrupted, and repeated."""
+        self.obs_shape = dict.fromkeys(self._leaves, (0,)) if self._is_dict else (0,)  # type: ignore[assignment]
+        try:
+            super(CompressedObservations, self).reset()
+        finally:
+            self.obs_shape = get_obs_shape(self.observation_space)  # type: ignore[assignment]
+        for leaf in self._leaves.values():
+            leaf.clear()
+        self._install_columns()
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        """SB3's `get`."""
+        with self._lock:
+            if self._interrupted is not None:
+                self._make_up()
+            return super().get(*args, **kwargs)  # type: ignore[misc]
 
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
+        if waiting_forks:
+            give_way()
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()

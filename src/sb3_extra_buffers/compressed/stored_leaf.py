@@ -29,24 +29,25 @@ class StoredLeaf(LeafStore):
     :param plan: how it is stored
     :param buffer_size: steps
     :param n_envs: envs
-    :param reads_together: columns that are read with the same indices
-    :param handed_out: see `Reader`
     """
+
+    #: How the columns read. The buffer sets it: it may share it with other leaves, and gives a copy another one.
+    reader: Reader
 
     #: Device buffers have their own.
     view_class: ClassVar[type[ArrayView]] = ArrayView
 
-    def __init__(
-        self, leaf: Leaf, plan: StorePlan, buffer_size: int, n_envs: int, reads_together: int, handed_out: list[NDArray[Any]]
-    ) -> None:
+    def __init__(self, leaf: Leaf, plan: StorePlan, buffer_size: int, n_envs: int) -> None:
         super().__init__(plan)
         self.leaf = leaf
-        self.reader = Reader(self, reads_together, handed_out)
         self._dtype = plan.dtype
         self._buffer_shape = (buffer_size, n_envs)
         self._step_shape = (n_envs, *leaf.shape)
         #: What SB3's `add` gets in place of an observation; for Discrete spaces of a shape that it may reshape.
         self.placeholder = np.zeros((n_envs, 1) if isinstance(leaf.space, spaces.Discrete) else (), PLACEHOLDER)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "reader"}
 
     def column(self, number: int) -> ArrayView:
         """The array that SB3 believes it has."""

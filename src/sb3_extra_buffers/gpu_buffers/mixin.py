@@ -23,6 +23,7 @@ from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.gpu_buffers.options import GpuOptions
 from sb3_extra_buffers.store.device.store import DeviceStore
 from sb3_extra_buffers.store.device.view import DeviceArrayView
+from sb3_extra_buffers.store.locks import give_way, waiting_forks
 
 #: What is asked for beyond what a full buffer would need by its first steps.
 _MARGIN = 1.25
@@ -165,6 +166,8 @@ class GpuReplayObservations(GpuObservations, ReplayObservations):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """SB3's `sample`, of the transitions that are there."""
+        if waiting_forks:
+            give_way()
         with self._lock:  # also while indices are drawn: what they name must still be there when it is read
             if self._n_evicted() == 0:
                 return super().sample(batch_size, env=env)

@@ -156,6 +156,14 @@ class ArrayView:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.shape} {self.dtype}>"
 
+    @property
+    def rearranged_cells(self) -> Cells | None:
+        """The cells of a view that was rearranged; None for all cells in their order."""
+        return self._given_cells
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rows": None}  # the leaf has it, and saves it
+
     # ---- rearranging, as SB3's swap_and_flatten does
 
     def swapaxes(self, axis1: int, axis2: int) -> ArrayView:
@@ -164,7 +172,7 @@ class ArrayView:
             raise ValueError(
                 f"Only the {len(self._shape)} leading axes of {self!r} can be swapped; use np.asarray for the others"
             )
-        return self._rearranged(self._cells.swapaxes(axis1, axis2))
+        return self.rearranged(self._cells.swapaxes(axis1, axis2))
 
     def reshape(self, *shape: int | tuple[int, ...]) -> ArrayView:
         """A view with other leading axes; the axes of an observation stay."""
@@ -174,9 +182,10 @@ class ArrayView:
             raise ValueError(
                 f"{self!r} cannot become {wanted}: the axes of an observation must stay {self.obs_shape}; use np.asarray"
             )
-        return self._rearranged(self._cells.reshape(wanted[:n_leading]))  # type: ignore[arg-type]
+        return self.rearranged(self._cells.reshape(wanted[:n_leading]))  # type: ignore[arg-type]
 
-    def _rearranged(self, cells: Cells) -> ArrayView:
+    def rearranged(self, cells: Cells) -> ArrayView:
+        """A view of these cells of the same leaf."""
         return type(self)(
             self.leaf, self.column, cells.shape, self.obs_shape, self.dtype,
             stored_dtype=self.stored_dtype, cells=cells, reader=self._reader,

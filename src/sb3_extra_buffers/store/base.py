@@ -93,6 +93,13 @@ class Store(ABC):
     def memory_usage(self) -> MemoryUsage:
         """What the written cells would take as plain arrays, and what they take here, with all tables."""
 
+    @abstractmethod
+    def __getstate__(self) -> dict[str, Any]:
+        """All that is to be saved, as values that later writes do not change."""
+
+    @abstractmethod
+    def __setstate__(self, state: dict[str, Any]) -> None: ...
+
     def _cells_of(self, slot: int) -> Cells:
         return np.arange(slot * self.n_streams, (slot + 1) * self.n_streams)
 

@@ -204,6 +204,12 @@ class WaitingStore(Store):
                 latest.update(zip(cells.tolist(), observations, strict=True))
         return latest
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_waiting": list(self._waiting), "_prepared": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
     def memory_usage(self) -> MemoryUsage:
         """See `Store.memory_usage`."""
         written = sum(len(self._latest(column)) for column in range(self.n_columns))

@@ -96,11 +96,16 @@ class LeafStore:
         self.store = store
         self._detector = None
 
-    # ---- pickling: a lock cannot be pickled
+    # ---- pickling: a lock cannot be pickled, and while it is held, the store tells all that is to be saved of it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+        with self.lock:
+            state = {name: value for name, value in self.__dict__.items() if name not in ("lock", "store")}
+            return {**state, "saved": (type(self.store), self.store.__getstate__())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        store_class, saved = state["saved"]
+        self.__dict__.update({name: value for name, value in state.items() if name != "saved"})
         self.lock = new_lock()
+        self.store = store_class.__new__(store_class)
+        self.store.__setstate__(saved)

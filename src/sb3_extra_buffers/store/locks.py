@@ -5,50 +5,88 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 import weakref
 from typing import Any
 
 _numbers = itertools.count()
-#: All locks, in the order in which they were made. Two forks at a time take them in this order.
+#: All locks, in the order in which they were made.
 _locks: dict[int, weakref.ref[Any]] = {}
-_forks = threading.local()  # `held`: what this thread has taken
+_forks = threading.local()  # `held`: what this thread has taken for a fork
+#: Seconds that a fork waits for one lock while it holds others, and that it leaves them to those who wait for them.
+_PATIENCE = 0.01
+#: Seconds that others give way to a fork at most.
+_COURTESY = 0.2
+#: How often each hook is registered. Ctrl-C may end a hook before its first line, and Python goes on to the next.
+_RUNS = 4
 
 
 def new_lock() -> threading.RLock:
     """A lock that can be taken again by the thread that holds it, and that is free in a forked child."""
     lock = threading.RLock()
-    _remember(lock)
+    number = next(_numbers)
+    _locks[number] = weakref.ref(lock, lambda _: _locks.pop(number, None))
     return lock
 
 
-def _remember(lock: threading.RLock) -> None:
-    number = next(_numbers)
-    _locks[number] = weakref.ref(lock, lambda _: _locks.pop(number, None))
+_forking = new_lock()  # the first one: of threads that fork at the same time, one goes ahead
 
 
-_forking = threading.RLock()  # the first one: of threads that fork at the same time, one goes ahead
-_remember(_forking)
+#: Threads that wait for locks to fork. Locks are not fair: who takes one again and again gives way while there are any.
+waiting_forks: set[int] = set()
+
+
+def give_way() -> None:
+    """Let forks go ahead. To be called before a lock is taken, if there are `waiting_forks`."""
+    end = time.monotonic() + _COURTESY
+    while waiting_forks - {threading.get_ident()} and time.monotonic() < end:
+        time.sleep(_PATIENCE / 10)
 
 
 def _take_all() -> None:
-    _forks.held = []
+    """Take all locks; those that were taken already stay so. Called again, it goes on where it was interrupted."""
+    if not hasattr(_forks, "held"):
+        _forks.held = []
+    waiting_forks.add(threading.get_ident())
+    while True:
+        try:
+            if _took_all():
+                waiting_forks.discard(threading.get_ident())
+                return
+            # Somebody holds one lock and waits for another: a buffer that samples from a second one.
+            _free_all()
+            time.sleep(_PATIENCE)
+        except BaseException:  # Ctrl-C: Python would report it and fork nevertheless, without the locks
+            continue
+
+
+def _took_all() -> bool:
     for lock in [reference() for reference in list(_locks.values())]:
-        if lock is None or lock._is_owned():  # by a call further up in this thread, which will release it
+        if lock is None or lock._is_owned():  # by a call further up in this thread, which will release it, or by the fork
             continue
         _forks.held.append(lock)
-        while not lock._is_owned():
-            try:  # noqa: SIM105  a context manager could be interrupted itself
-                lock.acquire()
-            except BaseException:  # Ctrl-C: Python would report it and fork nevertheless, without the lock
-                pass
+        if not lock.acquire(timeout=-1 if lock is _forking else _PATIENCE):
+            return False
+    return True
 
 
 def _free_all() -> None:
-    while _forks.held:
-        lock = _forks.held.pop()
-        while lock._is_owned():
-            lock.release()
+    """Release what was taken for a fork. Called again, it goes on where it was interrupted."""
+    held = getattr(_forks, "held", [])
+    while held:
+        try:
+            while held[-1]._is_owned():
+                held[-1].release()
+            held.pop()
+        except BaseException:  # Ctrl-C: whoever waits for these locks would wait for ever
+            continue
+
+
+def _free_all_in_child() -> None:
+    waiting_forks.clear()  # threads of the parent
+    _free_all()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_take_all, after_in_parent=_free_all, after_in_child=_free_all)
+    for _ in range(_RUNS):
+        os.register_at_fork(before=_take_all, after_in_parent=_free_all, after_in_child=_free_all_in_child)

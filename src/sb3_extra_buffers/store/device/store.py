@@ -258,8 +258,15 @@ class DeviceStore(Store):
         if given["memory"] != self._described or (given["limit"], given["is_hard"]) != budget:
             raise CorruptDataError("A saved device store is damaged: what it says of its memory does not match")
         self._index.load(index)
-        self.memory.load(frames)
-        self.memory.free(frames["uncommitted"])
+        for name in ("tokens", "uncommitted"):
+            tokens = frames.get(name, np.zeros(0, np.int64))
+            if tokens.size and (tokens.min() < 0 or tokens.max() >= self._index.token_end):
+                raise CorruptDataError("A saved device store is damaged: it has frames that no observation can have")
+        try:
+            self.memory.load(frames)
+            self.memory.free(frames["uncommitted"])
+        except (IndexError, KeyError, ValueError) as error:
+            raise CorruptDataError(f"A saved device store is damaged: {error}") from error
 
 
 def _checksum(given: dict[str, Any], index: bytes, frames: Saved) -> int:
