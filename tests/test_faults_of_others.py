@@ -100,7 +100,7 @@ def test_compression_kwargs_extend_dtypes() -> None:
         dtypes={"runs_type": np.uint32},
         compression_kwargs={"elem_type": "uint16"},
     )
-    codec = buffer._leaves["observation"].codec
+    codec = buffer._leaves["observation"].plan.codec
     assert (codec.runs_type, codec.elem_type) == ("uint32", "uint16")
 
 
@@ -109,7 +109,7 @@ def test_a_level_in_the_name_does_not_reach_the_next_buffer() -> None:
     CompressedReplayBuffer(4, IMAGE, ACTIONS, compression_method="zstd19", compression_kwargs=options)
     assert options == {}
     buffer = CompressedReplayBuffer(4, IMAGE, ACTIONS, compression_method="zstd", compression_kwargs=options)
-    assert buffer._leaves["observation"].codec.spec == "zstd/3"
+    assert buffer._leaves["observation"].method == "zstd/3"
 
 
 @pytest.mark.parametrize("method", ["gzip99", "zstd99", "igzip9", "lz4-frame/99", "lz4-block/99", "zstd0"])

@@ -148,11 +148,14 @@ static int32_t plan_step(sb3x_store *store, int64_t slot, const uint8_t *first, 
     const int64_t n_streams = store->config.n_streams;
     store->n_items = 0;
     if (slot < 0 || slot >= store->config.n_cells / n_streams) return SB3X_BAD_CELL;
-    for (int64_t i = 0; i < n_streams; i++, first += store->observation_bytes, second += store->observation_bytes) {
-        int64_t cell = slot * n_streams + i;
-        if (store->config.n_columns == 2 && plan_usual_pair(store, cell, first, second)) continue;
-        plan_observation(store, cell, 0, first);
-        if (store->config.n_columns == 2) plan_observation(store, cell, 1, second);
+    for (int64_t i = 0; i < n_streams; i++) {
+        int64_t cell = slot * n_streams + i, at = i * store->observation_bytes;
+        if (store->config.n_columns == 1) { /* there is no second */
+            plan_observation(store, cell, 0, first + at);
+        } else if (!plan_usual_pair(store, cell, first + at, second + at)) {
+            plan_observation(store, cell, 0, first + at);
+            plan_observation(store, cell, 1, second + at);
+        }
     }
     return reserve_for_plan(store);
 }
