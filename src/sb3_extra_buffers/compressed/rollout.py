@@ -26,7 +26,7 @@ class RolloutObservations(CompressedObservations):
             super().reset()
             return
         with self._lock:
-            self._interrupted = RESETTING
+            self._interrupted = RESETTING  # from here on it is completed, by this call or by the next
             try:
                 self._make_up()
             except BaseException:

@@ -7,7 +7,7 @@ import os
 import warnings
 
 THREADS_VARIABLE = "SB3_EXTRA_BUFFERS_THREADS"
-#: Without being asked for, and at all: the core has no more.
+#: Threads at most if no number is asked for, and the largest number that can be, which is MOST_THREADS in threads.c.
 _MOST_THREADS, _LIMIT = 4, 16
 
 
