@@ -44,6 +44,6 @@ def check_device(store: Store) -> None:
     store.check()
     saved = np.frombuffer(store._index.save(), np.uint8)
     n_blocks = int(saved[8:16].view(np.int64)[0])
-    lengths = saved[48 : 48 + 16 * n_blocks].reshape(n_blocks, 16)[:, 8:].copy().view(np.int64)[:, 0]
+    lengths = saved[80 : 80 + 16 * n_blocks].reshape(n_blocks, 16)[:, 8:].copy().view(np.int64)[:, 0]
     in_use = np.flatnonzero(lengths >= 0)
     assert np.isin(store.memory.tokens() // store.layout.stack, in_use).all()

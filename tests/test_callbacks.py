@@ -208,7 +208,7 @@ def test_a_facade_takes_what_its_buffers_take() -> None:
 
 
 def test_an_empty_buffer_takes_nothing() -> None:
-    assert transition_memory(dqn(ReplayBuffer).replay_buffer) == (0, 0, 0.0, 0)
+    assert transition_memory(dqn(ReplayBuffer).replay_buffer) == (0, 0, 0.0, 0, "none")
 
 
 def test_wrong_use_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sb3_extra_buffers.compressed import CompressedArray
@@ -35,6 +35,7 @@ def same(ours: Any, plain: Any) -> None:
 
 @PROFILE
 @given(index=indices())
+@example(index=(np.array([0, 1]), np.array([0, 0])))
 def test_any_index_reads_as_an_ndarray(index: Any) -> None:
     ours, plain = pair()
     try:

@@ -174,7 +174,18 @@ def test_auto_chooses_per_leaf() -> None:
             "depth": spaces.Box(0, 1, (84, 83), np.float32),
         }
     )
-    buffer = filled(space, n_steps=20)
+    buffer = CompressedDictReplayBuffer(400, space, ACTIONS, device="cpu")
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(256, size=(3, 1, 84, 84), dtype=np.uint8)
+    distances = rng.random((84, 1), np.float32).repeat(83, axis=1)  # rows that are never where they were before
+
+    def observation(step: int) -> dict[str, np.ndarray]:
+        camera = pictures[step // 100 % 3].copy()
+        camera[0, step % 84, :40] = step % 256
+        return {"camera": camera[None], "speed": rng.random((1, 4), np.float32), "depth": rng.permutation(distances)[None]}
+
+    for step in range(300):
+        buffer.add(observation(step), observation(step + 1), np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
     assert {key: leaf.store.codec.name for key, leaf in buffer._leaves.items()} == {
         "camera": "delta", "speed": "none", "depth": "zstd",
     }  # fmt: skip

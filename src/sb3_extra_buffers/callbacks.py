@@ -96,14 +96,18 @@ def transition_memory(buffer: BaseBuffer) -> MemoryUsage:
     :param buffer: a replay or rollout buffer, of SB3 or of this library; a DummyVecRolloutBuffer takes what its buffers take
     """
     if isinstance(buffer, DummyVecRolloutBuffer):
-        raw, stored, _, blocks = map(sum, zip(*map(transition_memory, buffer.buffers), strict=True))
-        return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
+        usages = [transition_memory(one) for one in buffer.buffers]
+        raw, stored, blocks = (
+            sum(getattr(usage, name) for usage in usages) for name in ("raw_bytes", "stored_bytes", "blocks")
+        )
+        return MemoryUsage.of(raw, stored, blocks, "; ".join(usage.codec for usage in usages))
     values = [part for value in vars(buffer).values() for part in (value.values() if isinstance(value, dict) else (value,))]
     rows = (buffer.buffer_size, buffer.buffer_size * buffer.n_envs)  # a rollout is flattened when it is read
     arrays = [value for value in values if isinstance(value, np.ndarray) and value.ndim and len(value) in rows]
     plain = sum(array.nbytes for array in arrays) * buffer.size() // buffer.buffer_size
-    raw, stored, blocks = plain, plain, 0
-    if hasattr(buffer, "memory_usage"):
-        observations = buffer.memory_usage()
-        raw, stored, blocks = raw + observations.raw_bytes, stored + observations.stored_bytes, observations.blocks
-    return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
+    if not hasattr(buffer, "memory_usage"):
+        return MemoryUsage.of(plain, plain)
+    observations = buffer.memory_usage()
+    return MemoryUsage.of(
+        plain + observations.raw_bytes, plain + observations.stored_bytes, observations.blocks, observations.codec
+    )

@@ -30,10 +30,17 @@ uint64_t checksum(void) {
             set_byte(&from, frames + i * SIZE, SIZE, 256);
         }
     }
-    int64_t n = sb3x_delta_encode(frames, FRAMES, SIZE, NULL, out, 2 * FRAMES * SIZE);
-    hash = fnv(hash, out, n);
-    n = sb3x_delta_encode(frames, FRAMES, SIZE, frames + 5 * SIZE, out, 2 * FRAMES * SIZE);
-    hash = fnv(hash, out, n);
+    int64_t n = 0;
+    const sb3x_shape shapes[] = {{SIZE, 0, 0}, {SIZE, 84, 0}, {SIZE, 48, SIZE / 3}};
+    for (int k = 0; k < 3; k++) {
+        n = sb3x_delta_encode(&shapes[k], frames, FRAMES, NULL, out, 2 * FRAMES * SIZE);
+        hash = fnv(hash, out, n);
+        n = sb3x_delta_encode(&shapes[k], frames, FRAMES, frames + 5 * SIZE, out, 2 * FRAMES * SIZE);
+        hash = fnv(hash, out, n);
+        for (int64_t i = 0; i < FRAMES; i++) draw_picture(&from, &shapes[k], i / 5, frames + i * SIZE);
+        n = sb3x_delta_encode(&shapes[k], frames, FRAMES, NULL, out, 2 * FRAMES * SIZE);
+        hash = fnv(hash, out, n);
+    }
     n = sb3x_find_runs(frames, FRAMES * SIZE / 2, 2, 65535, FRAMES * SIZE / 2, 2, out, lengths);
     hash = fnv(fnv(hash, out, 2 * n), lengths, 2 * n);
     for (int64_t parts = 1; parts < 6; parts++) {

@@ -5,6 +5,9 @@
 
 #include "model.h"
 
+/* Bytes before the rows of the blocks, and of the numbers of a stream. */
+enum { SAVED_HEADER = 80, SAVED_STREAM = 48 };
+
 /* A store of a config that much has happened to, saved. */
 static inline uint8_t *save_used(const sb3x_config *config, uint64_t seed, int64_t operations, int64_t *n) {
     source from = source_of_seed(seed);

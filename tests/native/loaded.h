@@ -7,7 +7,7 @@
 #include "sb3x.h"
 
 /* Small configs of all kinds: the first byte of a fuzzer's input, or a test, chooses one. */
-enum { N_LOADED_CONFIGS = 10 };
+enum { N_LOADED_CONFIGS = 16 };
 extern const sb3x_config loaded_configs[N_LOADED_CONFIGS];
 
 /* Load into a new store: refused, or consistent. Then read everything, write over everything, save, load again. Returns whether

@@ -6,8 +6,21 @@
 
 char check_context[256] = "";
 
+/* From a byte to another, 0 .. size: none, those that are too near to predict from, the nearest that is not, and larger ones. */
+static int64_t draw_distance(source *from, int64_t size) {
+    static const int64_t distances[] = {0, 1, 15, 16, 17, 28, 33};
+    int64_t kind = below(from, 10);
+    int64_t distance = kind < 7 ? distances[kind] : kind == 7 ? size / 3 : kind == 8 ? size : below(from, size + 1);
+    return distance < size ? distance : size;
+}
+
+/* Frames in a piece: all, as many as the store finds best, or any number, which may be more than a block has. */
+static int64_t draw_piece(source *from, int64_t block_frames) {
+    return once_in(from, 3) ? 0 : 1 + below(from, once_in(from, 2) ? 6 : block_frames + 3);
+}
+
 sb3x_config draw_config(source *from) {
-    static const int64_t sizes[] = {1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 100, 130, 257, 1300};
+    static const int64_t sizes[] = {1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 100, 130, 144, 257, 400, 784, 1300, 2352};
     sb3x_config config = {0};
     config.frames = below(from, 4);
     config.stack = 1 + below(from, 5);
@@ -15,8 +28,11 @@ sb3x_config draw_config(source *from) {
     config.n_columns = 1 + below(from, 2);
     config.n_cells = config.n_streams * (1 + below(from, 12));
     config.frame_bytes = sizes[below(from, sizeof sizes / sizeof *sizes)];
-    static const int64_t more[] = {0, 0, 1, 2, 3, 5, 11, 40, 300};
+    static const int64_t more[] = {0, 0, 1, 2, 3, 5, 8, 11, 17, 40, 300};
     config.block_frames = config.stack + more[below(from, sizeof more / sizeof *more)];
+    config.piece_frames = draw_piece(from, config.block_frames);
+    config.row_bytes = draw_distance(from, config.frame_bytes);
+    config.channel_bytes = draw_distance(from, config.frame_bytes);
     return config;
 }
 
@@ -25,11 +41,14 @@ model *new_model(const sb3x_config *config, source *from, int32_t *error) {
     model->config = *config;
     model->from = from;
     model->observation_bytes = config->stack * config->frame_bytes;
+    model->has_codec = config->frames == SB3X_FRAMES_CODEC;
     model->store = sb3x_create(config, error);
     if (!model->store) return model;
     model->cells = exactly(config->n_cells * config->n_columns * model->observation_bytes);
     model->written = exactly(config->n_cells * config->n_columns);
     model->shown = exactly(config->n_streams * model->observation_bytes);
+    model->is_camera = once_in(from, 3);
+    model->is_calm = once_in(from, 2);
     return model;
 }
 
@@ -45,15 +64,39 @@ void free_model(model *model) {
 
 /* ---- what envs show */
 
-static void draw_frame(source *from, uint8_t *frame, int64_t n) {
-    switch (below(from, 5)) {
+void draw_picture(source *from, const sb3x_shape *shape, int64_t scene, uint8_t *frame) {
+    const int64_t plane = shape->channel ? shape->channel : shape->bytes, row = shape->row ? shape->row : plane;
+    source texture = source_of_seed((uint64_t)scene), noise = source_of_seed((uint64_t)below(from, 256));
+    /* How much the light varies, as powers of two that are often 0: of each channel by itself, within the scene, and with time. */
+    const int64_t apart = once_in(&texture, 2) ? 0 : below(&texture, 4), rough = once_in(&texture, 3) ? 0 : below(&texture, 9);
+    const int64_t across = below(&texture, 6), down = once_in(&texture, 2) ? 0 : below(&texture, 6);
+    const int64_t noisiest = once_in(from, 4) ? 9 : 4, noisy = once_in(from, 3) ? 0 : below(from, noisiest), brighter = below(from, 4);
+    for (int64_t i = 0; i < shape->bytes; i++) {
+        const uint64_t pixel = (uint64_t)(i % plane), channel = (uint64_t)(i / plane);
+        source still = {texture.state + pixel, NULL, NULL}, moving = {noise.state + pixel, NULL, NULL};
+        uint64_t light = pixel % (uint64_t)row * (uint64_t)across + pixel / (uint64_t)row * (uint64_t)down + (uint64_t)brighter;
+        light += next_number(&still) % ((uint64_t)1 << rough) + next_number(&moving) % ((uint64_t)1 << noisy);
+        light += 40 * channel + next_number(&noise) % ((uint64_t)1 << apart);
+        frame[i] = (uint8_t)light;
+    }
+}
+
+static void draw_frame(model *model, uint8_t *frame) {
+    source *from = model->from;
+    const int64_t n = model->config.frame_bytes;
+    const sb3x_shape shape = {n, model->config.row_bytes, model->config.channel_bytes};
+    if (once_in(from, model->is_camera ? 2 : 8)) {
+        draw_picture(from, &shape, below(from, 64) / 28, frame); /* mostly one of two */
+        return;
+    }
+    switch (model->is_calm ? 2 + below(from, 3) : below(from, 5)) {
         case 0: /* noise */
             for (int64_t i = 0; i < n; i++) frame[i] = (uint8_t)(from->bytes ? below(from, 256) : (int64_t)next_number(from));
             break;
         case 1: memset(frame, (int)below(from, 256), (size_t)n); break;
         case 2: { /* something moves */
             int64_t begin = below(from, n), length = 1 + below(from, n - begin);
-            if (once_in(from, 2) && !from->bytes) /* of a fuzzer, this would use up too much */
+            if (once_in(from, 2) && !from->bytes && !model->is_calm) /* of a fuzzer, this would use up too much */
                 for (int64_t i = 0; i < length; i++) frame[begin + i] = (uint8_t)next_number(from);
             else
                 memset(frame + begin, (int)below(from, 4), (size_t)length);
@@ -71,15 +114,15 @@ void show_next(model *model, int64_t stream) {
     if (kind == 0) return;
     if (kind == 1) { /* an episode begins */
         memset(shown, 0, (size_t)nbytes);
-        if (!once_in(model->from, 4)) draw_frame(model->from, last, size);
+        if (!once_in(model->from, 4)) draw_frame(model, last);
     } else if (kind == 2) {
-        for (int64_t i = 0; i < model->config.stack; i++) draw_frame(model->from, shown + i * size, size);
+        for (int64_t i = 0; i < model->config.stack; i++) draw_frame(model, shown + i * size);
     } else if (kind == 3) {
         int64_t at = below(model->from, nbytes);
         shown[at] ^= (uint8_t)(1 + below(model->from, 255));
     } else {
         memmove(shown, shown + size, (size_t)(nbytes - size));
-        draw_frame(model->from, last, size);
+        draw_frame(model, last);
     }
 }
 
@@ -108,11 +151,17 @@ static void draw_step(model *model, operation *drawn) {
 
 operation draw_operation(model *model) {
     static const enum operation_kind often[] = {STEP, STEP, STEP, STEP, STEP, STEP, STEP, STEP,
-                                                WRITE, WRITE, WRITE, PLAN_ONLY, ERASE, RELOAD};
+                                                WRITE, WRITE, WRITE, PLAN_ONLY, ERASE, RELOAD, KEEP_AS};
     const sb3x_config *config = &model->config;
     int is_outside = config->frames == SB3X_FRAMES_OUTSIDE;
     operation drawn = {.kind = once_in(model->from, 64) ? CLEAR : often[below(model->from, sizeof often / sizeof *often)]};
     if (drawn.kind == ERASE && !is_outside) drawn.kind = WRITE;
+    if (drawn.kind == KEEP_AS && is_outside) drawn.kind = ERASE;
+    if (drawn.kind == KEEP_AS) {
+        drawn.frames = below(model->from, 3);
+        drawn.codec = below(model->from, once_in(model->from, 2) ? 3 : 256);
+        drawn.piece_frames = draw_piece(model->from, config->block_frames);
+    }
     if (drawn.kind == STEP || drawn.kind == PLAN_ONLY) draw_step(model, &drawn);
     if (drawn.kind != WRITE && drawn.kind != ERASE) return drawn;
     drawn.column = below(model->from, config->n_columns);
@@ -137,16 +186,18 @@ void free_operation(operation *operation) {
     free(operation->observations);
 }
 
-/* Encode what the plan asks for: runs of bytes, or not at all. */
-static int32_t give_blocks(model *model) {
-    const int64_t nbytes = model->config.block_frames * model->config.frame_bytes;
-    int64_t stream, part;
-    for (const uint8_t *block; (block = sb3x_full_block(model->store, &stream, &part));) {
-        uint8_t *values = exactly(nbytes), *lengths = exactly(nbytes), *encoded = exactly(2 * nbytes + 8);
-        int64_t runs = sb3x_find_runs(block, nbytes, 1, 255, nbytes, 1, values, lengths);
+/* Encode what the plan asks for: runs of bytes, changed by the number of the codec, or not at all. */
+static int32_t give_pieces(model *model) {
+    int64_t stream = -1, part = -1, n_frames = -1;
+    for (const uint8_t *piece; (piece = sb3x_full_piece(model->store, &stream, &part, &n_frames));) {
+        CHECK(model->has_codec && stream >= 0 && stream < model->config.n_streams && part >= 0);
+        CHECK(n_frames >= 1 && n_frames <= model->config.block_frames);
+        const int64_t nbytes = n_frames * model->config.frame_bytes;
+        uint8_t *values = exactly(nbytes), *lengths = exactly(nbytes), *encoded = exactly(2 * nbytes);
+        int64_t runs = sb3x_find_runs(piece, nbytes, 1, 255, nbytes, 1, values, lengths);
         CHECK(runs >= 1);
         memcpy(encoded, lengths, (size_t)runs);
-        memcpy(encoded + runs, values, (size_t)runs);
+        for (int64_t i = 0; i < runs; i++) encoded[runs + i] = (uint8_t)(values[i] ^ model->codec);
         int64_t length = once_in(model->from, 8) ? 0 : 2 * runs;
         int32_t status = sb3x_give_encoded(model->store, stream, part, encoded, length);
         free(values), free(lengths), free(encoded);
@@ -164,7 +215,7 @@ static int32_t try_plan(model *model, const operation *operation, sb3x_changes *
         return sb3x_plan_cells(model->store, operation->column, operation->cells, operation->n, first, changes);
     int32_t status = sb3x_plan(model->store, operation->slot, first, second, 0, changes);
     while (status == SB3X_ENCODE) {
-        status = give_blocks(model);
+        status = give_pieces(model);
         if (status == SB3X_OK) status = sb3x_plan(model->store, operation->slot, first, second, 1, changes);
     }
     return status;
@@ -196,7 +247,7 @@ static int32_t try_write(model *model, const operation *operation) {
     int32_t status;
     do {
         status = sb3x_write(model->store, operation->column, operation->cells, operation->n, operation->observations, &done);
-        if (status == SB3X_ENCODE && give_blocks(model) != SB3X_OK) status = SB3X_NO_MEMORY;
+        if (status == SB3X_ENCODE && give_pieces(model) != SB3X_OK) status = SB3X_NO_MEMORY;
     } while (status == SB3X_ENCODE);
     CHECK(done >= 0 && done <= operation->n && (status != SB3X_OK || done == operation->n));
     for (int64_t i = 0; i < done; i++)
@@ -244,6 +295,14 @@ int32_t reload(model *model) {
     return status;
 }
 
+static int32_t try_keep_as(model *model, const operation *operation) {
+    int32_t status = sb3x_keep_as(model->store, operation->frames, operation->codec, operation->piece_frames);
+    if (status != SB3X_OK) return status;
+    model->codec = operation->codec;
+    model->has_codec = model->has_codec || operation->frames == SB3X_FRAMES_CODEC;
+    return SB3X_OK;
+}
+
 int32_t try_operation(model *model, const operation *operation) {
     switch (operation->kind) {
         case STEP: return try_step(model, operation);
@@ -255,18 +314,24 @@ int32_t try_operation(model *model, const operation *operation) {
         }
         case ERASE: return try_erase(model, operation);
         case CLEAR: return try_clear(model);
+        case KEEP_AS: return try_keep_as(model, operation);
         default: return reload(model);
     }
 }
 
 void play(model *model) {
     operation drawn = draw_operation(model);
-    CHECK(try_operation(model, &drawn) == SB3X_OK);
+    int32_t status = try_operation(model, &drawn);
+    /* Room to encode blocks of gigabytes in may not be there. */
+    int is_large = model->config.block_frames * model->config.frame_bytes > 1 << 24;
+    CHECK(status == SB3X_OK || (status == SB3X_NO_MEMORY && drawn.kind == KEEP_AS && is_large));
     if (drawn.kind == PLAN_ONLY) { /* the observations go away: another plan must take its place before a commit */
         sb3x_changes changes = {0};
         int64_t done = -1;
         if (model->config.frames == SB3X_FRAMES_OUTSIDE)
             CHECK(sb3x_erase(model->store, NULL, 0, &changes) == SB3X_OK && changes.n_freed == 0);
+        else if (!is_large && once_in(model->from, 2)) /* or blocks are kept in another way from now on */
+            CHECK(try_operation(model, &(operation){.kind = KEEP_AS, .frames = drawn.slot % 3, .codec = drawn.slot}) == SB3X_OK);
         else
             CHECK(sb3x_write(model->store, 0, NULL, 0, NULL, &done) == SB3X_OK && done == 0);
         CHECK(sb3x_commit(model->store, NULL) == SB3X_OK);

@@ -22,17 +22,22 @@ typedef struct {
     uint8_t *written; /* (n_cells, n_columns) */
     uint8_t *shown;   /* (n_streams, observation_bytes): what the envs show now */
     int64_t ring;     /* the slot of the next step */
+    int64_t codec;    /* the number of the codec that new pieces are encoded by */
+    int has_codec;    /* pieces may have been encoded by one */
+    int is_camera;    /* most frames are pictures with noise */
+    int is_calm;      /* the others resemble the ones before */
     kept_frame *kept;
     int64_t n_kept, kept_room;
 } model;
 
-enum operation_kind { STEP, WRITE, PLAN_ONLY, ERASE, CLEAR, RELOAD, N_OPERATIONS };
+enum operation_kind { STEP, WRITE, PLAN_ONLY, ERASE, CLEAR, RELOAD, KEEP_AS, N_OPERATIONS };
 
 typedef struct {
     enum operation_kind kind;
     int64_t slot, column, n;
     int64_t *cells;        /* (n,) */
     uint8_t *observations; /* (n, observation_bytes), or two columns of a step */
+    int64_t frames, codec, piece_frames; /* of sb3x_keep_as */
 } operation;
 
 /* A config of moderate size with everything drawn. */
@@ -41,6 +46,9 @@ sb3x_config draw_config(source *from);
 /* A model with a new store, which may be refused memory: then `store` is NULL and `*error` says why. */
 model *new_model(const sb3x_config *config, source *from, int32_t *error);
 void free_model(model *model);
+
+/* A picture with noise: the number of the scene gives what stays the same from frame to frame. Takes few choices. */
+void draw_picture(source *from, const sb3x_shape *shape, int64_t scene, uint8_t *frame);
 
 /* What a stream shows next: the same, shifted by a frame, a reset with zeros before it, noise, one byte changed. */
 void show_next(model *model, int64_t stream);

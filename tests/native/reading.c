@@ -79,45 +79,66 @@ static int32_t gather_outside(model *model, const int64_t *slots, const int64_t 
     return status;
 }
 
-/* ---- blocks that the caller decodes */
+/* ---- pieces that the caller decodes */
 
-static uint8_t *decode_block(model *model, int64_t id, int64_t n_frames) {
-    const int64_t nbytes = n_frames * model->config.frame_bytes;
-    int64_t length = -1;
-    const uint8_t *data = sb3x_encoded(model->store, id, &length);
-    CHECK(data && length > 0 && length % 2 == 0 && n_frames >= 1 && n_frames <= model->config.block_frames);
-    uint8_t *decoded = exactly(nbytes);
-    CHECK(sb3x_write_runs(data + length / 2, data, length / 2, 1, 1, decoded, nbytes) == nbytes);
+static uint8_t *decode_piece(const model *model, const uint8_t *data, int64_t length, int64_t codec, int64_t n_frames) {
+    const int64_t nbytes = n_frames * model->config.frame_bytes, runs = length / 2;
+    uint8_t *decoded = exactly(nbytes), *piece = copy_of(data, length);
+    for (int64_t i = runs; i < length; i++) piece[i] ^= (uint8_t)codec;
+    CHECK(length > 0 && length % 2 == 0);
+    CHECK(sb3x_write_runs(piece + runs, piece, runs, 1, 1, decoded, nbytes) == nbytes);
+    free(piece);
     return decoded;
 }
 
-static int32_t gather_coded(model *model, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns, uint8_t *out) {
-    const int64_t room = 2 * n * count_columns(columns);
-    int64_t *blocks = exactly(8 * room), *n_frames = exactly(8 * room);
-    sb3x_decoded decoded = {0, blocks, n_frames, NULL};
-    int32_t status = sb3x_coded_blocks(model->store, slots, envs, n, columns, &decoded);
-    const uint8_t **frames = exactly(decoded.n * (int64_t)sizeof *frames);
-    for (int64_t i = 0; i < decoded.n; i++) {
-        CHECK(i == 0 || blocks[i] > blocks[i - 1]);
-        frames[i] = decode_block(model, blocks[i], n_frames[i]);
+/* Decode everything, into memory of exactly the size that is asked for. */
+static int32_t decode_pieces(model *model, sb3x_decoded *decoded, int64_t n_bytes, const uint8_t **frames) {
+    uint8_t *data = exactly(n_bytes);
+    int32_t status = sb3x_coded_bytes(model->store, decoded, data);
+    int64_t end = 0;
+    for (int64_t i = 0; status == SB3X_OK && i < decoded->n; i++) {
+        CHECK(i == 0 || decoded->pieces[i] > decoded->pieces[i - 1]);
+        CHECK(decoded->begins[i] == end && decoded->codecs[i] >= 0 && decoded->codecs[i] < 256);
+        CHECK(decoded->n_frames[i] >= 1 && decoded->n_frames[i] <= model->config.block_frames);
+        end += decoded->lengths[i];
+        CHECK(decoded->lengths[i] > 0 && end <= n_bytes);
+        frames[i] = decode_piece(model, data + decoded->begins[i], decoded->lengths[i], decoded->codecs[i], decoded->n_frames[i]);
     }
-    decoded.frames = frames;
+    CHECK(status != SB3X_OK || end == n_bytes);
+    free(data);
+    return status;
+}
+
+static int32_t gather_pieces(model *model, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns, uint8_t *out) {
+    const int64_t most = sb3x_most_pieces(model->store, n, columns);
+    int64_t *numbers[5], n_bytes = 0;
+    for (int k = 0; k < 5; k++) numbers[k] = exactly(8 * most);
+    const uint8_t **frames = exactly(most * (int64_t)sizeof *frames);
+    sb3x_decoded decoded = {0, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], frames};
+    int32_t status = sb3x_coded_pieces(model->store, slots, envs, n, columns, &decoded, &n_bytes);
+    CHECK(decoded.n <= most && (model->has_codec || decoded.n == 0));
+    if (status == SB3X_OK) status = decode_pieces(model, &decoded, n_bytes, frames);
     if (status == SB3X_OK && decoded.n > 0) { /* it does not go without them, nor with less */
+        const int64_t one = decoded.n / 2;
         CHECK(sb3x_gather(model->store, slots, envs, n, columns, NULL, out) != SB3X_OK);
-        n_frames[0]--;
+        int64_t held = decoded.n_frames[one];
+        decoded.n_frames[one] = 0;
         CHECK(sb3x_gather(model->store, slots, envs, n, columns, &decoded, out) != SB3X_OK);
-        n_frames[0]++;
+        decoded.n_frames[one] = held;
+        decoded.pieces[decoded.n - 1]++;
+        CHECK(sb3x_gather(model->store, slots, envs, n, columns, &decoded, out) != SB3X_OK);
+        decoded.pieces[decoded.n - 1]--;
     }
-    if (status == SB3X_OK) status = sb3x_gather(model->store, slots, envs, n, columns, &decoded, out);
+    if (status == SB3X_OK) status = sb3x_gather(model->store, slots, envs, n, columns, decoded.n > 0 ? &decoded : NULL, out);
     for (int64_t i = 0; i < decoded.n; i++) free((void *)frames[i]);
-    free(blocks), free(n_frames), free(frames);
+    for (int k = 0; k < 5; k++) free(numbers[k]);
+    free(frames);
     return status;
 }
 
 int32_t gather(model *model, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns, uint8_t *out) {
     if (model->config.frames == SB3X_FRAMES_OUTSIDE) return gather_outside(model, slots, envs, n, columns, out);
-    if (model->config.frames == SB3X_FRAMES_CODEC) return gather_coded(model, slots, envs, n, columns, out);
-    return sb3x_gather(model->store, slots, envs, n, columns, NULL, out);
+    return gather_pieces(model, slots, envs, n, columns, out);
 }
 
 /* ---- comparing */

@@ -25,9 +25,10 @@ static void test_many_blocks(int64_t heads) {
     const sb3x_config *config = &loaded_configs[8];
     const int64_t numbers[3] = {128, 129, 130};
     file.n = 0;
-    put(&file, 0x3158334253LL, 8), put(&file, 131, 8), put(&file, heads, 8), put(&file, -1, 8), put(&file, 0, 8), put(&file, 0, 8);
+    const int64_t header[10] = {0x3258334253LL, 131, heads, -1, 0, 0, SB3X_FRAMES_RAW, 0, 0, 0};
+    for (int k = 0; k < 10; k++) put(&file, header[k], 8);
     for (int64_t i = 0; i < 128; i++) put_block_row(&file, -1, -1, -1);
-    put_block_row(&file, -1, -2, 0), put_block_row(&file, 128, -1, 0), put_block_row(&file, 129, -1, 0);
+    put_block_row(&file, -1, -1, 0), put_block_row(&file, 128, -1, 0), put_block_row(&file, 129, -1, 0);
     if (heads > 0) put(&file, 128 * config->block_frames + 3 + 1, 8); /* its fourth frame */
     put(&file, 5, 8), put(&file, 128 * config->block_frames + 4, 8);
     for (int k = 0; k < 3; k++) put(&file, numbers[k], 8);
@@ -36,17 +37,21 @@ static void test_many_blocks(int64_t heads) {
     CHECK(load_and_use(config, file.bytes, file.n) == 0);
 }
 
-/* An open or reserved block whose base is none that the store would give it: what it is sealed as would be read as another. */
+/* Reserved blocks are as they were made, and an open one begins as a block can. Whatever it says, it is sealed as what it is. */
 static void test_bases_of_open_blocks(int64_t frames) {
-    const sb3x_config config = {4, 1, 1, 2, 64, 3, frames};
+    static const int64_t bases[] = {INT32_MIN, -1000, -260, -259, -258, -4, -3, -2, -1, 0, 1, 2, 3, 5, INT32_MAX};
+    const sb3x_config config = {4, 1, 1, 2, 64, 3, frames, 0, 0, 0};
     for (int64_t block = 0; block < 3; block++) { /* open, reserved, reserved */
-        for (int64_t base = -3; base < 6; base++) {
+        for (size_t k = 0; k < sizeof bases / sizeof *bases; k++) {
             int64_t n, header[2];
             uint8_t *saved = save_used(&config, 7, 0, &n);
             memcpy(header, saved, sizeof header);
             CHECK(header[1] == 3);
-            put_value(saved + 48 + 16 * block + 4, base, 4);
-            load_and_use(&config, saved, n);
+            put_value(saved + SAVED_HEADER + 16 * block + 4, bases[k], 4);
+            int can_be = bases[k] == -1 || (block == 0 && frames != SB3X_FRAMES_OUTSIDE && bases[k] < -1 && bases[k] >= -258);
+            snprintf(check_context, sizeof check_context, "frames %lld: block %lld, base %lld", (long long)frames,
+                     (long long)block, (long long)bases[k]);
+            CHECK(load_and_use(&config, saved, n) == can_be);
             free(saved);
         }
     }
@@ -65,12 +70,12 @@ static int64_t number_at(const uint8_t *saved, int64_t at) {
 
 static places places_of(const sb3x_config *config, const uint8_t *saved) {
     places found = {number_at(saved, 8), 0, 0, 0};
-    found.heads = 48 + 16 * found.n_blocks;
+    found.heads = SAVED_HEADER + 16 * found.n_blocks;
     found.streams = found.payload = found.heads + 8 * number_at(saved, 16);
     for (int64_t i = 0; i < config->n_streams; i++) {
         int64_t rows = config->stack + (config->frames == SB3X_FRAMES_OUTSIDE ? 0 : number_at(saved, found.payload));
         int64_t length = number_at(saved, found.payload + 40);
-        found.payload += 48 + (length >= 0 ? length : rows * config->frame_bytes);
+        found.payload += SAVED_STREAM + (length >= 0 ? length : rows * config->frame_bytes);
     }
     return found;
 }
@@ -81,6 +86,9 @@ static int64_t stream_at(const sb3x_config *config, const uint8_t *saved, int64_
     return places_of(&less, saved).payload;
 }
 
+/* The bits of a block's row that hold its length; its piece stands above them. */
+#define ALL_LENGTHS (((int64_t)1 << 48) - 1)
+
 /* Sealed blocks of other lengths, with as many bytes in the file. */
 static void test_lengths(const sb3x_config *config) {
     int64_t n;
@@ -90,22 +98,22 @@ static void test_lengths(const sb3x_config *config) {
     const int64_t lengths[] = {1, config->frame_bytes, block_bytes - 1, block_bytes, block_bytes + 1, 2 * block_bytes};
     int64_t at = places.payload;
     for (int64_t i = 0; i < places.n_blocks; i++) {
-        int64_t length = number_at(saved, 48 + 16 * i + 8);
-        if (length < 1) continue;
-        for (int base = -2; base < 1; base++) {
+        const int64_t row = SAVED_HEADER + 16 * i, piece = number_at(saved, row + 8) >> 48;
+        int64_t length = number_at(saved, row + 8) & ALL_LENGTHS;
+        if (piece < 0 || length < 1) continue;
+        for (int base = -4; base < 1; base++) {
             for (int k = 0; k < 6; k++) {
                 int64_t kept = length < lengths[k] ? length : lengths[k];
                 uint8_t *other = exactly(n - length + lengths[k]);
                 memcpy(other, saved, (size_t)(at + kept));
                 memcpy(other + at + lengths[k], saved + at + length, (size_t)(n - at - length));
-                put_value(other + 48 + 16 * i + 8, lengths[k], 8);
-                if (base < 0) put_value(other + 48 + 16 * i + 4, base, 4); /* read as it is, or by the codec */
+                put_value(other + row + 8, lengths[k] | (base == -1 ? 0 : piece << 48), 8);
+                if (base < 0) put_value(other + row + 4, base, 4); /* read as it is, as `delta`, or by a codec */
                 snprintf(check_context, sizeof check_context, "frames %lld: block %lld, base %d, length %lld",
                          (long long)config->frames, (long long)i, base, (long long)lengths[k]);
                 int is_loaded = load_and_use(config, other, n - length + lengths[k]);
-                int is_base = config->frames == SB3X_FRAMES_DELTA && lengths[k] == config->frame_bytes;
-                if (base == -1 && lengths[k] != block_bytes && !is_base) CHECK(!is_loaded);
-                if (base == -2 && lengths[k] >= block_bytes) CHECK(!is_loaded);
+                if (base == -1 && lengths[k] != block_bytes && lengths[k] != config->frame_bytes) CHECK(!is_loaded);
+                if (base < -1 && lengths[k] >= block_bytes) CHECK(!is_loaded);
                 free(other);
             }
         }
@@ -128,6 +136,101 @@ static void test_lengths(const sb3x_config *config) {
     free(saved);
 }
 
+/* A store that was filled with frames that hardly change, so that all blocks are encoded; saved. */
+static uint8_t *save_calm(const sb3x_config *config, int64_t *n) {
+    source from = source_of_seed(1);
+    int32_t error;
+    model *model = new_model(config, &from, &error);
+    CHECK(model->store);
+    const int64_t n_slots = config->n_cells / config->n_streams, nbytes = config->n_streams * model->observation_bytes;
+    uint8_t *observations = exactly(2 * nbytes);
+    for (int64_t step = 0; step < 3 * config->block_frames; step++) {
+        memcpy(observations, observations + nbytes, (size_t)nbytes);
+        for (int64_t i = 0; i < config->n_streams; i++) {
+            uint8_t *one = observations + nbytes + i * model->observation_bytes;
+            memmove(one, one + config->frame_bytes, (size_t)(model->observation_bytes - config->frame_bytes));
+            set_byte(&from, one + model->observation_bytes - config->frame_bytes, config->frame_bytes < 9 ? config->frame_bytes : 9, 256);
+        }
+        operation drawn = {.kind = STEP, .slot = step % n_slots, .observations = observations};
+        CHECK(try_operation(model, &drawn) == SB3X_OK);
+    }
+    uint8_t *saved = sb3x_save(model->store, n), *copy;
+    CHECK(saved);
+    copy = copy_of(saved, *n);
+    sb3x_free_saved(saved);
+    free(observations);
+    free_model(model);
+    return copy;
+}
+
+/* Blocks that say that they are cut in another way, and pieces that begin anywhere. In how many numbers that was tried. */
+static int64_t test_pieces(const sb3x_config *config) {
+    int64_t n, n_tables = 0;
+    uint8_t *saved = save_calm(config, &n);
+    const places places = places_of(config, saved);
+    const int64_t pieces[] = {0, 1, 2, 3, config->block_frames - 1, config->block_frames, config->block_frames + 1, 0x7fff};
+    int64_t at = places.payload;
+    for (int64_t i = 0; i < places.n_blocks; i++) {
+        const int64_t row = SAVED_HEADER + 16 * i, before = number_at(saved, row + 8);
+        int32_t base;
+        memcpy(&base, saved + row + 4, 4);
+        if (before < 0) continue;
+        const int64_t length = before & ALL_LENGTHS, piece = before >> 48;
+        for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++) {
+            put_value(saved + row + 8, length | pieces[k] << 48, 8);
+            snprintf(check_context, sizeof check_context, "frames %lld: block %lld in pieces of %lld", (long long)config->frames,
+                     (long long)i, (long long)pieces[k]);
+            int is_loaded = load_and_use(config, saved, n);
+            int can_be = pieces[k] == 0 || (base != -1 && pieces[k] < config->block_frames && 64 * pieces[k] >= config->block_frames);
+            CHECK(is_loaded == can_be);
+        }
+        put_value(saved + row + 8, before | (int64_t)1 << 47, 8); /* no length has this bit */
+        CHECK(load_and_use(config, saved, n) == 0);
+        put_value(saved + row + 8, before, 8);
+        at += length;
+        if (length == 0 || piece == 0) continue;
+        const int64_t n_pieces = (config->block_frames + piece - 1) / piece;
+        const int64_t begins[] = {0, 1, length, length - 4 * (n_pieces - 1), length - 4 * (n_pieces - 1) + 1, -1, INT32_MIN, INT32_MAX};
+        for (int64_t k = 1; k < n_pieces; k += 1 + n_pieces / 8) { /* what stands behind the pieces, 4 bytes for each but one */
+            uint8_t *number = saved + at - 4 * k, kept[4];
+            memcpy(kept, number, 4);
+            for (size_t b = 0; b < sizeof begins / sizeof *begins; b++) {
+                put_value(number, begins[b], 4);
+                CHECK(load_and_use(config, saved, n) == 1); /* reading finds out */
+            }
+            memcpy(number, kept, 4);
+            n_tables++;
+        }
+    }
+    CHECK(at == n);
+    free(saved);
+    return n_tables;
+}
+
+/* How new blocks are kept: one of the ways that there are. */
+static void test_ways(int64_t frames) {
+    enum { FRAMES = 48, CODEC = 56, PIECE = 64, BEST = 72 };
+    const sb3x_config config = {8, 2, 1, 2, 40, 6, frames, 2, 0, 0};
+    const int64_t values[] = {INT64_MIN, -1, 0, 1, 2, 3, 4, 5, 255, 256, INT32_MAX, INT64_MAX};
+    int64_t n;
+    uint8_t *saved = save_used(&config, 13, 30, &n);
+    for (int64_t at = FRAMES; at <= BEST; at += 8) {
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+            uint8_t *other = copy_of(saved, n);
+            const int64_t value = values[k];
+            put_value(other + at, value, 8);
+            snprintf(check_context, sizeof check_context, "frames %lld: %lld at %lld", (long long)frames, (long long)value, (long long)at);
+            int is_outside = frames == SB3X_FRAMES_OUTSIDE, is_loaded = load_and_use(&config, other, n);
+            if (at == FRAMES) CHECK(is_loaded == (is_outside ? value == SB3X_FRAMES_OUTSIDE : value >= 0 && value < 3));
+            if (at == CODEC && !is_outside) CHECK(is_loaded == (value >= 0 && value < 256));
+            if (at == PIECE && !is_outside) CHECK(is_loaded == (value >= 0));
+            if (at == BEST && !is_outside) CHECK(is_loaded == (value >= 0 && value < INT64_MAX));
+            free(other);
+        }
+    }
+    free(saved);
+}
+
 static void expect_refusal(const sb3x_config *config, const uint8_t *saved, int64_t n, int64_t at, int64_t value) {
     uint8_t *other = copy_of(saved, n);
     put_value(other + at, value, 8);
@@ -139,7 +242,7 @@ static void expect_refusal(const sb3x_config *config, const uint8_t *saved, int6
 
 /* Streams and heads that lead to where nothing is. */
 static void test_wrong_links(int64_t frames) {
-    const sb3x_config config = {8, 2, 1, 4, 10, 6, frames};
+    const sb3x_config config = {8, 2, 1, 4, 10, 6, frames, 0, 0, 0};
     int64_t n;
     uint8_t *saved = save_used(&config, 0, 0, &n);
     const int64_t first = stream_at(&config, saved, 0), second = stream_at(&config, saved, 1);
@@ -152,7 +255,7 @@ static void test_wrong_links(int64_t frames) {
     for (int k = 2; k < 5; k++) /* blocks of the other stream */
         expect_refusal(&config, saved, n, second + 8 * k, number_at(saved, first + 8 * k));
     for (int k = 2; k < 5; k++) { /* all three, and its own are free */
-        put_value(saved + 48 + 16 * number_at(saved, second + 8 * k) + 8, -1, 8);
+        put_value(saved + SAVED_HEADER + 16 * number_at(saved, second + 8 * k) + 8, -1, 8);
         memcpy(saved + second + 8 * k, saved + first + 8 * k, 8);
     }
     CHECK(load_and_use(&config, saved, n) == 0);
@@ -165,11 +268,11 @@ static void test_wrong_links(int64_t frames) {
     uint8_t observations[80];
     for (int64_t slot = 0; slot < 3; slot++) {
         for (int i = 0; i < 80; i++) observations[i] = (uint8_t)next_number(&from);
-        int64_t stream, part;
+        int64_t stream, part, n_frames;
         sb3x_changes changes;
         int32_t status = sb3x_plan(model->store, slot, observations, NULL, 0, &changes);
         while (status == SB3X_ENCODE) {
-            while (sb3x_full_block(model->store, &stream, &part))
+            while (sb3x_full_piece(model->store, &stream, &part, &n_frames))
                 CHECK(sb3x_give_encoded(model->store, stream, part, NULL, 0) == SB3X_OK);
             status = sb3x_plan(model->store, slot, observations, NULL, 1, &changes);
         }
@@ -195,7 +298,7 @@ static void test_wrong_links(int64_t frames) {
 
 /* Counts that are added to later must not overflow. */
 static void test_counts(int64_t frames) {
-    const sb3x_config config = {8, 1, 2, 2, 40, 2, frames};
+    const sb3x_config config = {8, 1, 2, 2, 40, 2, frames, 0, 0, 0};
     for (int64_t at = 32; at <= 40; at += 8) {
         const int64_t values[] = {INT64_MAX, INT64_MAX - 1, INT64_MAX - 20, -1};
         for (int k = 0; k < 4; k++) {
@@ -212,11 +315,17 @@ void test_crafted(int64_t rounds) {
     (void)rounds;
     test_many_blocks(1);
     test_many_blocks(0);
-    for (int k = 0; k < 7; k++) test_lengths(&loaded_configs[k]);
+    for (int k = 0; k < N_LOADED_CONFIGS; k++) {
+        if (loaded_configs[k].block_frames > 1000) continue;
+        test_lengths(&loaded_configs[k]);
+        if (loaded_configs[k].piece_frames > 0)
+            CHECK(test_pieces(&loaded_configs[k]) > 0 || loaded_configs[k].frames == SB3X_FRAMES_RAW);
+    }
     for (int64_t frames = 0; frames < 4; frames++) {
         snprintf(check_context, sizeof check_context, "frames %lld", (long long)frames);
         test_bases_of_open_blocks(frames);
         test_wrong_links(frames);
         test_counts(frames);
+        test_ways(frames);
     }
 }

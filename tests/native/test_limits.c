@@ -16,14 +16,14 @@ static void expect_refusal(sb3x_config config, int32_t expected) {
 
 /* A config with one field changed. */
 static sb3x_config with(int field, int64_t value) {
-    sb3x_config config = {6, 2, 2, 3, 10, 4, SB3X_FRAMES_DELTA};
-    int64_t *const fields[] = {&config.n_cells, &config.n_streams,   &config.n_columns, &config.stack,
-                               &config.frame_bytes, &config.block_frames, &config.frames};
+    sb3x_config config = {6, 2, 2, 3, 10, 4, SB3X_FRAMES_DELTA, 0, 0, 0};
+    int64_t *const fields[] = {&config.n_cells,      &config.n_streams, &config.n_columns,    &config.stack,     &config.frame_bytes,
+                               &config.block_frames, &config.frames,    &config.piece_frames, &config.row_bytes, &config.channel_bytes};
     *fields[field] = value;
     return config;
 }
 
-enum { CELLS, STREAMS, COLUMNS, STACK, FRAME_BYTES, BLOCK_FRAMES, FRAMES };
+enum { CELLS, STREAMS, COLUMNS, STACK, FRAME_BYTES, BLOCK_FRAMES, FRAMES, PIECE_FRAMES, ROW_BYTES, CHANNEL_BYTES };
 
 static void check_refusals(void) {
     const int64_t two_31 = (int64_t)1 << 31;
@@ -37,8 +37,12 @@ static void check_refusals(void) {
     expect_refusal(with(FRAME_BYTES, 0), SB3X_BAD_ARGUMENT);
     expect_refusal(with(FRAMES, -1), SB3X_BAD_ARGUMENT);
     expect_refusal(with(FRAMES, 4), SB3X_BAD_ARGUMENT);
-    for (int field = CELLS; field <= FRAMES; field++)
+    for (int field = CELLS; field <= CHANNEL_BYTES; field++)
         for (int64_t value = INT64_MIN; value < 0; value /= 3) expect_refusal(with(field, value), SB3X_BAD_ARGUMENT);
+    for (int field = ROW_BYTES; field <= CHANNEL_BYTES; field++) { /* longer than a frame */
+        expect_refusal(with(field, 11), SB3X_BAD_ARGUMENT);
+        expect_refusal(with(field, INT64_MAX), SB3X_BAD_ARGUMENT);
+    }
     expect_refusal(with(CELLS, two_31), SB3X_TOO_LARGE);
     expect_refusal(with(CELLS, two_31 / 2), SB3X_TOO_LARGE); /* two columns */
     expect_refusal(with(CELLS, INT64_MAX - 1), SB3X_TOO_LARGE);
@@ -50,12 +54,12 @@ static void check_refusals(void) {
         const int64_t large = (int64_t)1 << shift;
         for (int64_t frames = 0; frames < 4; frames++) {
             const sb3x_config configs[] = {
-                {INT64_MAX / large * large, large, 2, 1, 1, 1, frames},
-                {2, 1, 2, large, large, large, frames},
-                {2, 1, 2, large, 1, INT64_MAX, frames},
-                {2, 1, 2, 1, large, INT64_MAX, frames},
-                {2, 2, 2, 1, INT64_MAX / large, large, frames},
-                {large, large, 1, large, 1, large, frames},
+                {INT64_MAX / large * large, large, 2, 1, 1, 1, frames, 0, 0, 0},
+                {2, 1, 2, large, large, large, frames, 0, 0, 0},
+                {2, 1, 2, large, 1, INT64_MAX, frames, 0, 0, 0},
+                {2, 1, 2, 1, large, INT64_MAX, frames, 0, 0, 0},
+                {2, 2, 2, 1, INT64_MAX / large, large, frames, 0, 0, 0},
+                {large, large, 1, large, 1, large, frames, 0, 0, 0},
             };
             for (int k = 0; k < 6; k++) {
                 int32_t error = -1;
@@ -72,7 +76,7 @@ static void check_refusals(void) {
 static void check_wide_tokens(int64_t frames, int64_t block_frames) {
     snprintf(check_context, sizeof check_context, "frames %lld in blocks of %lld", (long long)frames, (long long)block_frames);
     source from = source_of_seed(5);
-    const sb3x_config config = {45, 9, 2, 3, 2, block_frames, frames};
+    const sb3x_config config = {45, 9, 2, 3, 2, block_frames, frames, 0, 0, 0};
     int32_t error;
     model *model = new_model(&config, &from, &error);
     if (!model->store) { /* so much may not be there, not even in pages that are never touched */
@@ -114,15 +118,16 @@ static uint8_t *map_zeros(int64_t n) {
     return memory;
 }
 
-/* A block of 2 GiB and 2 MiB: frames before, at and behind byte 2^31. */
-static void check_large_block(void) {
-    enum { SIZE = 1 << 20, BLOCK = 2050 };
-    const sb3x_config config = {BLOCK + 4, 1, 1, 1, SIZE, BLOCK, SB3X_FRAMES_RAW};
+/* Blocks of more than 2 GiB as they are, and of more than 4 GiB as `delta`, in pieces that begin where 4 bytes cannot tell: frames
+   before, at and behind those places. */
+static void check_large_block(int64_t frames, int64_t block_frames) {
+    enum { SIZE = 1 << 20 };
+    const sb3x_config config = {block_frames + 4, 1, 1, 1, SIZE, block_frames, frames, 100, 1024, 0};
     int32_t error;
     sb3x_store *store = sb3x_create(&config, &error);
     CHECK(store);
     uint8_t *frame = exactly(SIZE), *out = exactly(2 * SIZE);
-    for (int64_t i = 0; i < BLOCK + 4; i++) {
+    for (int64_t i = 0; i < config.n_cells; i++) {
         int64_t done = -1;
         memcpy(frame + i * 8, &i, 8);
         CHECK(sb3x_write(store, 0, &i, 1, frame, &done) == SB3X_OK && done == 1);
@@ -130,10 +135,10 @@ static void check_large_block(void) {
     CHECK(sb3x_check(store) == SB3X_OK);
     sb3x_usage usage;
     sb3x_measure(store, &usage);
-    CHECK(usage.live_bytes > INT32_MAX);
-    for (int64_t i = 0; i < BLOCK + 4; i += i < BLOCK - 4 ? 511 : 1) {
+    CHECK(frames == SB3X_FRAMES_RAW ? usage.live_bytes > INT32_MAX : usage.live_bytes > 0 && usage.live_bytes < INT32_MAX / 8);
+    for (int64_t i = 0; i < config.n_cells; i += i < block_frames - 4 ? 511 : 1) {
         CHECK(sb3x_gather(store, &i, NULL, 1, 1, NULL, out) == SB3X_OK);
-        for (int64_t k = 0; k < BLOCK + 4; k++) {
+        for (int64_t k = 0; k < config.n_cells; k++) {
             int64_t number;
             memcpy(&number, out + k * 8, 8);
             CHECK(number == (k <= i ? k : 0));
@@ -150,9 +155,10 @@ static void check_large_frame(void) {
     uint8_t *frame = map_zeros(n), *out = map_zeros(n);
     uint8_t encoded[200];
     for (int i = 0; i < 7; i++) frame[places[i]] = (uint8_t)(i + 1);
-    int64_t length = sb3x_delta_encode(frame, 1, n, NULL, encoded, sizeof encoded);
+    const sb3x_shape shape = {n, 65536, n / 3};
+    int64_t length = sb3x_delta_encode(&shape, frame, 1, NULL, encoded, sizeof encoded);
     CHECK(length > 0 && length < 100);
-    CHECK(sb3x_delta_decode(encoded, length, NULL, 1, n, out) == SB3X_OK);
+    CHECK(sb3x_delta_decode(&shape, encoded, length, NULL, 1, out) == SB3X_OK);
     for (int i = 0; i < 7; i++) {
         CHECK(out[places[i]] == i + 1);
         out[places[i]] = 0;
@@ -170,5 +176,6 @@ static void check_large_frame(void) {
 void test_large(int64_t rounds) {
     (void)rounds;
     check_large_frame();
-    check_large_block();
+    check_large_block(SB3X_FRAMES_RAW, 2050);
+    check_large_block(SB3X_FRAMES_DELTA, 4100);
 }

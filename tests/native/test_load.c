@@ -10,13 +10,14 @@ static void replace_numbers(const sb3x_config *config, const uint8_t *saved, int
     int64_t numbers[3];
     memcpy(numbers, saved, sizeof numbers);
     const int64_t n_blocks = numbers[1], heads = numbers[2];
-    const int64_t streams = 48 + 16 * n_blocks + 8 * heads;
+    const int64_t blocks = SAVED_HEADER, streams = blocks + 16 * n_blocks + 8 * heads;
     const int64_t values[] = {0, 1, 2, 3, -1, -2, -3, n_blocks - 1, n_blocks, n_blocks + 1, INT32_MAX, INT32_MIN, INT64_MAX,
                               INT64_MIN, (int64_t)1 << 31, (int64_t)1 << 32, config->block_frames - 1, config->block_frames,
-                              config->frame_bytes, config->frame_bytes * config->block_frames};
+                              config->frame_bytes, config->frame_bytes * config->block_frames, (int64_t)1 << 47, (int64_t)1 << 48,
+                              (config->block_frames & 0x7fff) << 48, -258, -259, 256};
     int64_t turn = 0;
-    for (int64_t at = 0; at + 8 <= streams + 48 && at + 8 <= n;) {
-        int in_blocks = at >= 48 && at < 48 + 16 * n_blocks;
+    for (int64_t at = 0; at + 8 <= streams + SAVED_STREAM && at + 8 <= n;) {
+        int in_blocks = at >= blocks && at < blocks + 16 * n_blocks;
         int64_t size = in_blocks && at % 16 < 8 ? 4 : 8;
         for (size_t k = 0; k < sizeof values / sizeof *values + 3; k++) {
             if (turn++ % stride) continue;

@@ -4,7 +4,7 @@
 #include "tests.h"
 
 /* More allocations than any one call makes. */
-enum { MOST_ALLOCATIONS = 200 };
+enum { MOST_ALLOCATIONS = 400 };
 
 /* The counts of allocations that are allowed before one fails: all small ones, and in between, `forever` or not. */
 static void refuse(source *from, int64_t n) { sb3x_fail_allocation(n, (int32_t)below(from, 2)); }
@@ -121,8 +121,14 @@ void test_refused_memory(int64_t rounds) {
     sb3x_set_threads(1);
     /* The codec on its own. */
     uint8_t frames[200] = {1, 2, 3}, out[300];
+    const sb3x_shape shape = {100, 20, 0};
+    for (int64_t n = 0; n < 2; n++) {
+        sb3x_fail_allocation(n, 0);
+        CHECK(sb3x_delta_encode(&shape, frames, 2, NULL, out, 300) == -1);
+        CHECK(sb3x_delta_encode(&shape, frames, 2, NULL, out, 300) > 0);
+    }
     sb3x_fail_allocation(0, 0);
-    CHECK(sb3x_delta_encode(frames, 2, 100, NULL, out, 300) == -1);
-    CHECK(sb3x_delta_encode(frames, 2, 100, NULL, out, 300) > 0);
+    CHECK(sb3x_delta_decode(&shape, out, 300, NULL, 1, frames) == SB3X_NO_MEMORY);
+    CHECK(sb3x_delta_decode(&shape, out, 300, NULL, 1, frames) == SB3X_OK);
     sb3x_fail_allocation(-1, 0);
 }

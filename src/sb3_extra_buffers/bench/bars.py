@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .frames import MADE_UP, N_ENVS, STACK, is_vectors
+from .frames import MADE_UP, N_ENVS, STACK, envs_of, is_vectors, split_stack
 from .jobs import Result
 from .measure import Job
 from .training import PPO, PPO_ENVS, Training
@@ -146,7 +146,8 @@ def recordings_of(groups: Sequence[Group]) -> dict[str, int]:
     needed: dict[str, int] = {}
     for job in (job for group in groups for job in group.jobs):
         if isinstance(job, Job) and job.workload not in MADE_UP and not is_vectors(job.workload):
-            needed[job.workload] = max(needed.get(job.workload, 0), job.transitions // N_ENVS)
+            recorded = split_stack(job.workload)[0]
+            needed[recorded] = max(needed.get(recorded, 0), job.transitions // envs_of(recorded))
     return needed
 
 

@@ -63,14 +63,14 @@ class Subject:
 
 def check_name(name: str) -> None:
     """Refuse a name that nothing could be made of, before anything is measured."""
-    from sb3_extra_buffers.codecs import make_codec
+    from sb3_extra_buffers.codecs import AUTO, make_codec
 
-    if name in ("sb3", "sb3-default", "auto") or name.startswith(("gpu-", "0.5.0:", "cpprb", "torchrl")):
+    if name in ("sb3", "sb3-default") or name.startswith(("gpu-", "0.5.0:", "cpprb", "torchrl")):
         return
     method, at, block_frames = name.partition("@")
     if at and not block_frames.isdecimal():
         raise ValueError(f"{name!r}: behind the @ stands block_frames, a number, such as zstd9@64")
-    if method != "auto":
+    if method not in AUTO:
         make_codec(method)
 
 

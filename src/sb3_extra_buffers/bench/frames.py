@@ -3,8 +3,9 @@
 A recording keeps of each step only the new frame of each env, which is all that the stacks are made of: a stack moves on by
 one frame, and after a reset it is zeros and the first frame. `recording` makes them.
 
-Names: a game such as ``MsPacman``; a scenario of ViZDoom with what is seen of it, ``basic-labels`` or ``basic-rgb``;
-``noise``; ``tiny``; ``vectors``, or ``vectors-64`` for another width than 17.
+Names: a game such as ``MsPacman``; a scenario of ViZDoom with what is seen of it, ``basic-labels`` or ``basic-rgb``; an env
+with a camera such as ``CarRacing``, see `CAMERAS`; ``noise``; ``tiny``; ``vectors``, or ``vectors-64`` for another width than
+17. ``CarRacing/3`` has stacks of three frames; without a number, frames of cameras are single and others are stacks of four.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ CACHE_VARIABLE = "SB3_EXTRA_BUFFERS_CACHE"
 SIDE, TINY_SIDE, STACK, N_ENVS, ACTIONS = 84, 20, 4, 4, 6
 #: Steps that a recording has at most, of all envs: 40,000 transitions of a game; 4,000 of ViZDoom, whose frames are large.
 RECORDED_STEPS, RECORDED_DOOM_STEPS = 10_000, 1000
+#: Envs with a camera, of which one is played, and the steps that are recorded of them. `recording` knows how to make them.
+CAMERAS = {
+    "CarRacing": 5000, "MiniGrid": 5000, "AtariRGB": 5000, "ViZDoom": 5000, "Walker2d": 5000,
+    "RobotRGB": 500, "RobotDepth16": 500, "RobotDepth": 500,
+}  # fmt: skip
 #: Numbers of a vector.
 WIDTH = 17
 EPISODE = 1000
@@ -42,12 +48,14 @@ class Frames:
     :param new: the newest frame after each step, of the new episode where one has ended, ``(steps, n_envs, ...)``
     :param dones: ``(steps, n_envs)``
     :param terminals: last frames of the episodes that have ended, in the order of ``np.argwhere(dones)``
+    :param stack: frames of an observation
     """
 
-    first: NDArray[np.uint8]
-    new: NDArray[np.uint8]
+    first: NDArray[Any]
+    new: NDArray[Any]
     dones: NDArray[np.bool_]
-    terminals: NDArray[np.uint8]
+    terminals: NDArray[Any]
+    stack: int = STACK
 
     @property
     def n_envs(self) -> int:
@@ -56,7 +64,9 @@ class Frames:
     @property
     def observation_space(self) -> spaces.Box:
         *channels, height, width = self.first.shape[1:]
-        return spaces.Box(0, 255, (STACK * math.prod(channels), height, width), np.uint8)
+        dtype = self.first.dtype
+        high = np.iinfo(dtype).max if dtype.kind == "u" else np.inf
+        return spaces.Box(0, high, (self.stack * math.prod(channels), height, width), dtype.type)
 
     @property
     def action_space(self) -> spaces.Space[Any]:
@@ -64,9 +74,9 @@ class Frames:
 
     @property
     def frame_bytes(self) -> int:
-        return math.prod(self.first.shape[1:])
+        return int(self.first[0].nbytes)
 
-    def stacks(self) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.bool_]]]:
+    def stacks(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]]:
         """Observations, next observations and ends of episodes, once through; arrays are fresh at each step."""
         obs, shape = self._reset_stacks(), (self.n_envs, *self.observation_space.shape)
         terminal = iter(self.terminals)
@@ -93,7 +103,7 @@ class Frames:
     def cut(self, steps: int) -> Frames:
         """The first steps alone."""
         dones = self.dones[:steps]
-        return Frames(self.first, self.new[:steps].copy(), dones.copy(), self.terminals[: dones.sum()].copy())
+        return replace(self, new=self.new[:steps].copy(), dones=dones.copy(), terminals=self.terminals[: dones.sum()].copy())
 
     def save(self, path: Path) -> None:
         """Write a compressed file; a reader sees all of it or nothing."""
@@ -109,8 +119,8 @@ class Frames:
         with np.load(path) as arrays:
             return cls(**{name: arrays[name] for name in ("first", "new", "dones", "terminals")})
 
-    def _reset_stacks(self) -> NDArray[np.uint8]:
-        obs = np.zeros((self.n_envs, STACK, *self.first.shape[1:]), np.uint8)
+    def _reset_stacks(self) -> NDArray[Any]:
+        obs = np.zeros((self.n_envs, self.stack, *self.first.shape[1:]), self.first.dtype)
         obs[:, -1] = self.first
         return obs
 
@@ -180,12 +190,26 @@ def load_workload(name: str, steps: int, cache: Path) -> Workload:
     """The workload with this name, of at most so many different steps; games and scenarios must have been recorded."""
     if is_vectors(name):
         return vectors(steps, int(name.partition("-")[2] or WIDTH))
-    steps = min(steps, most_recorded(name))
-    return MADE_UP[name](steps) if name in MADE_UP else Frames.load(find_recording(cache, name, steps)).cut(steps)
+    recorded, stack = split_stack(name)
+    steps = min(steps, most_recorded(recorded))
+    if recorded in MADE_UP:
+        return MADE_UP[recorded](steps)
+    return replace(Frames.load(find_recording(cache, recorded, steps)).cut(steps), stack=stack)
+
+
+def split_stack(name: str) -> tuple[str, int]:
+    """What is recorded, and how many frames an observation has: ``CarRacing/3`` -> ``CarRacing``, 3."""
+    recorded, _, stack = name.partition("/")
+    return recorded, int(stack) if stack else 1 if recorded in CAMERAS else STACK
+
+
+def envs_of(name: str) -> int:
+    """How many envs a workload has."""
+    return 1 if is_vectors(name) or split_stack(name)[0] in CAMERAS else N_ENVS
 
 
 def is_vectors(name: str) -> bool:
-    """Whether the workload is vectors, which have one env; others have `N_ENVS`."""
+    """Whether the workload is vectors."""
     return name.partition("-")[0] == "vectors"
 
 
@@ -196,7 +220,7 @@ def is_doom(name: str) -> bool:
 
 def most_recorded(name: str) -> int:
     """Steps that are recorded at most; larger buffers get them again and again."""
-    return RECORDED_DOOM_STEPS if is_doom(name) else RECORDED_STEPS
+    return CAMERAS.get(name, RECORDED_DOOM_STEPS if is_doom(name) else RECORDED_STEPS)
 
 
 # ---- recordings

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .buffers import Subject, fill, make_subject
-from .frames import N_ENVS, Step, Workload, is_vectors, load_workload
+from .frames import Step, Workload, envs_of, load_workload
 from .memory import resident_bytes
 
 #: Steps and samples of the small buffer that warms everything up.
@@ -76,7 +76,7 @@ def measure(job: Job) -> dict[str, Any]:
     ``rss_bytes`` is the buffer, ``process_bytes`` all that the process has gained: the library, what it has compiled, the
     buffer. ``process_bytes`` is None where the library was imported before, and its weight cannot be seen.
     """
-    n_steps = job.transitions // (1 if is_vectors(job.workload) else N_ENVS)
+    n_steps = job.transitions // envs_of(job.workload)
     workload = load_workload(job.workload, n_steps, Path(job.cache))
     import_foundation()
     gc.collect()

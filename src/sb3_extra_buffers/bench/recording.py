@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from .frames import N_ENVS, STACK, Frames, Update, find_recording, is_doom, most_recorded
+from .cameras import make_camera
+from .frames import CAMERAS, N_ENVS, STACK, Frames, Update, find_recording, is_doom, most_recorded, split_stack
 
 #: An action is held for this many steps on average.
 HOLD = 4
@@ -36,9 +38,9 @@ def record(game: str, steps: int, update: Update) -> Frames:
 
     :param game: its name, e.g. ``MsPacman`` or ``basic-rgb``
     """
-    env = _make_doom(game) if is_doom(game) else _make_atari(game)
+    env = make_camera(game) if game in CAMERAS else _make_doom(game) if is_doom(game) else _make_atari(game)
     try:
-        return _play(env, steps, update)
+        return _play(env, steps, split_stack(game)[1], update)
     finally:
         env.close()
 
@@ -60,36 +62,41 @@ def _make_doom(game: str) -> Any:
     return make_env(scenario, N_ENVS, obs, DummyVecEnv, STACK, seed=0)  # type: ignore[arg-type]
 
 
-def _play(env: Any, steps: int, update: Update) -> Frames:
+def _play(env: Any, steps: int, stack: int, update: Update) -> Frames:
     rng = np.random.default_rng(0)
-    n_actions = env.action_space.n
-    first = _newest(env.reset())
-    new = np.empty((steps, *first.shape), np.uint8)
+    first = _newest(env.reset(), stack)
+    new = np.empty((steps, *first.shape), first.dtype)
     all_dones = np.zeros((steps, len(first)), np.bool_)
-    terminals: list[NDArray[np.uint8]] = []
+    terminals: list[NDArray[Any]] = []
     checksums: list[tuple[int, int]] = []  # of what the env gives, to compare with what is rebuilt
-    actions = rng.integers(n_actions, size=len(first))
+    actions = _random_actions(env.action_space, rng, len(first))
     for i in range(steps):
         changed = rng.random(len(first)) < 1 / HOLD
-        actions[changed] = rng.integers(n_actions, size=changed.sum())
+        actions[changed] = _random_actions(env.action_space, rng, int(changed.sum()))
         seen, _, dones, infos = env.step(actions)
-        new[i], all_dones[i] = _newest(seen), dones
+        new[i], all_dones[i] = _newest(seen, stack), dones
         after = seen.copy()
         for j in np.flatnonzero(dones):
             after[j] = infos[j]["terminal_observation"]
-            terminals.append(_newest(after[j : j + 1])[0])
+            terminals.append(_newest(after[j : j + 1], stack)[0])
         checksums.append((_checksum(seen), _checksum(after)))
         if i % 50 == 0:
             update(i, f"{i * len(first):,} transitions")
     update(steps, f"{steps * len(first):,} transitions")
-    frames = Frames(first, new, all_dones, np.array(terminals, np.uint8).reshape(-1, *first.shape[1:]))
+    frames = Frames(first, new, all_dones, np.array(terminals, first.dtype).reshape(-1, *first.shape[1:]), stack)
     _check(frames, checksums)
     return frames
 
 
-def _newest(obs: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _random_actions(space: Any, rng: np.random.Generator, n: int) -> NDArray[Any]:
+    if isinstance(space, spaces.Box):
+        return rng.uniform(space.low, space.high, (n, *space.shape)).astype(space.dtype)
+    return rng.integers(space.n, size=n)
+
+
+def _newest(obs: NDArray[Any], stack: int) -> NDArray[Any]:
     """A copy of the newest frames of stacks: ``(n, stack, h, w)`` -> ``(n, h, w)``, or ``(n, channels, h, w)``."""
-    channels = obs.shape[1] // STACK
+    channels = obs.shape[1] // stack
     return (obs[:, -1] if channels == 1 else obs[:, -channels:]).copy()
 
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_extra_buffers.cli.columns import codecs_of, columns_of
 from sb3_extra_buffers.cli.playing import Experience
-from sb3_extra_buffers.codecs import available_codecs, make_codec
+from sb3_extra_buffers.codecs import AUTO, available_codecs, make_codec
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedReplayBuffer
 
 #: Levels that are worth a row of their own; codecs that are not named here have none.
@@ -53,7 +53,7 @@ class Measurement:
 def candidates() -> list[str]:
     """The default first, then all that is installed."""
     with_levels = [_shorthand(name, level) for name in available_codecs() for level in LEVELS.get(name, (None,))]
-    return ["auto", *with_levels]
+    return [*AUTO, *with_levels]
 
 
 def measure_sb3(experience: Experience, buffer_size: int) -> Reference:
@@ -77,7 +77,7 @@ def measure(method: str, experience: Experience, reference: Reference, buffer_si
     """
     is_dict = isinstance(experience.observation_space, spaces.Dict)
     kind = CompressedDictReplayBuffer if is_dict else CompressedReplayBuffer
-    if method != "auto":
+    if method not in AUTO:
         for column in columns_of(reference.buffer).values():
             make_codec(method, elem_type=column.dtype.name).prepare()
     whole = _make(kind, experience, max(buffer_size, experience.transitions), compression_method=method)
@@ -89,7 +89,7 @@ def measure(method: str, experience: Experience, reference: Reference, buffer_si
     add, sb3_add = _add_seconds(pair, experience)
     sample, sb3_sample = map(statistics.median, _time_in_turns([[partial(b.sample, BATCH) for b in pair]] * SAMPLES))
     names = sorted({spec.partition("/")[0] for spec in codecs_of(full).values()})
-    label = f"auto ({', '.join(names)})" if method == "auto" else method
+    label = f"{method} ({', '.join(names)})" if method in AUTO else method
     return Measurement(
         method, label, stored + reference.other_bytes, add / sb3_add, sample / sb3_sample,
         (add + sample) / (sb3_add + sb3_sample),

@@ -50,6 +50,13 @@ class Codec(ABC):
     levels: ClassVar[tuple[int, int] | None] = None
     #: How the native core keeps blocks of this codec. Only with CODEC are `compress` and `decompress` used by buffers
     frames: ClassVar[Frames] = Frames.CODEC
+    #: Bytes of frames that a buffer encodes together at most, unless its user says how many frames. More of them are smaller,
+    #: but to read one frame, all that were encoded with it are decoded
+    piece_bytes: ClassVar[int] = 1 << 16
+    #: Whether decoding takes so long, without the GIL, that it is worth handing it to threads
+    uses_threads: ClassVar[bool] = True
+    #: The work of decoding, in copies of what comes out: a fixed part, and one for each byte that goes in. For `auto`
+    work: ClassVar[tuple[float, float]] = (2.0, 20.0)
 
     def __post_init__(self) -> None:
         if self.levels is not None:
@@ -116,6 +123,15 @@ class Codec(ABC):
         damaged, and must never lead to a write outside of ``out``.
         """
 
+    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes | Bytes:
+        """The ``n_bytes`` that were compressed, in memory of their own. This is what buffers read by.
+
+        A codec whose library returns bytes saves a copy by defining it.
+        """
+        out = np.empty((1, n_bytes), np.uint8)
+        self.decompress(payload, out, None)
+        return out
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickled by name and options, so that the class may live elsewhere, or a stand-in may be all there is."""
         from sb3_extra_buffers.codecs.registry import is_registered, restore_codec
@@ -164,6 +180,13 @@ def fill(out: Bytes, decoded: Readable, name: str) -> None:
     if len(decoded) < out.nbytes:
         raise CorruptDataError(f"{name}: a block decoded to {len(decoded)} bytes, {out.nbytes} were expected")
     out.reshape(-1)[:] = np.frombuffer(decoded, np.uint8, out.nbytes)
+
+
+def check_length(decoded: bytes, n_bytes: int, name: str) -> bytes:
+    """What was decoded, if it is as long as it must be."""
+    if len(decoded) != n_bytes:
+        raise CorruptDataError(f"{name}: a block decoded to {len(decoded)} bytes, {n_bytes} were expected")
+    return decoded
 
 
 def check_level(name: str, level: Any, lowest: int, highest: int) -> None:

@@ -21,6 +21,7 @@ class Delta(Codec):
 
     name: ClassVar[str] = "delta"
     frames: ClassVar[Frames] = Frames.DELTA
+    work: ClassVar[tuple[float, float]] = (1.0, 7.0)
 
     def compress(self, frames: Bytes, base: Bytes | None) -> Readable | None:
         return native.delta_encode(frames, base, frames.nbytes)

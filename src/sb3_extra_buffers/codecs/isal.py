@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_length, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 
@@ -15,6 +15,7 @@ class Igzip(Codec):
 
     name: ClassVar[str] = "igzip"
     levels: ClassVar[tuple[int, int] | None] = (0, 3)
+    work: ClassVar[tuple[float, float]] = (3.0, 40.0)
     level: int = 1
 
     def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
@@ -30,3 +31,11 @@ class Igzip(Codec):
         except isal_zlib.error as error:  # type: ignore[misc]
             raise CorruptDataError(f"igzip: {error}") from error
         fill(out, decoded, self.name)
+
+    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes:
+        from isal import isal_zlib
+
+        try:
+            return check_length(isal_zlib.decompressobj().decompress(payload, n_bytes), n_bytes, self.name)
+        except isal_zlib.error as error:  # type: ignore[misc]
+            raise CorruptDataError(f"igzip: {error}") from error

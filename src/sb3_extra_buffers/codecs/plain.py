@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Frames, Readable, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Frames, Readable, check_length, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 
@@ -16,6 +16,7 @@ class NoCodec(Codec):
 
     name: ClassVar[str] = "none"
     frames: ClassVar[Frames] = Frames.RAW
+    work: ClassVar[tuple[float, float]] = (1.0, 0.0)
 
     def compress(self, frames: Bytes, base: Bytes | None) -> None:
         return None
@@ -30,6 +31,7 @@ class Gzip(Codec):
 
     name: ClassVar[str] = "gzip"
     levels: ClassVar[tuple[int, int] | None] = (0, 9)
+    work: ClassVar[tuple[float, float]] = (5.0, 80.0)
     level: int = 1
 
     def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
@@ -42,3 +44,9 @@ class Gzip(Codec):
         except zlib.error as error:
             raise CorruptDataError(f"gzip: {error}") from error
         fill(out, decoded, self.name)
+
+    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes:
+        try:
+            return check_length(zlib.decompressobj().decompress(payload, n_bytes), n_bytes, self.name)
+        except zlib.error as error:
+            raise CorruptDataError(f"gzip: {error}") from error

@@ -1,4 +1,4 @@
-"""Codecs by name: the open registry, the shorthand that names a codec, and the rule behind `auto`.
+"""Codecs by name: the open registry, and the shorthand that names a codec.
 
 A codec is registered as a class, or as `"module:Class"`, which is imported when the codec is first used. The codecs of this
 library are registered the same way, in `builtin.py`.
@@ -10,15 +10,11 @@ import contextlib
 import dataclasses
 import difflib
 import importlib
-import math
 import re
 import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
-
-import numpy as np
-from numpy.typing import DTypeLike
 
 from sb3_extra_buffers._optional import installed
 from sb3_extra_buffers.codecs.base import Codec, check_level
@@ -29,8 +25,8 @@ SHORTHAND = re.compile(r"^((?:[A-Za-z]+)|(?:[\w\-]+/))(\-?[0-9]+)$")
 #: Names that the shorthand can hold.
 _NAME = re.compile(r"[A-Za-z][\w\-]*", re.ASCII)
 
-#: Below this many bytes a frame costs more to encode than it saves; measured on vectors and small grids.
-SMALLEST_FRAME = 256
+#: Not codecs, but tastes: by them, a buffer chooses a codec that suits its observations.
+AUTO = ("auto", "auto-fast", "auto-small")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +135,7 @@ def available_codecs() -> list[str]:
 def make_codec(spec: str, options: Mapping[str, Any] | None = None, **defaults: Any) -> Codec:
     """The codec that a shorthand names.
 
-    :param spec: ``"zstd"``, ``"zstd3"``, ``"lz4-frame/5"``, ...; not ``"auto"``, which `auto_codec` resolves
+    :param spec: ``"zstd"``, ``"zstd3"``, ``"lz4-frame/5"``, ...; not ``"auto"``, by which a buffer chooses
     :param options: the user's ``compression_kwargs``; an unknown name is an error
     :param defaults: values for options that the codec may or may not have
     """
@@ -177,25 +173,6 @@ def is_registered(codec: type[Codec]) -> bool:
     with contextlib.suppress(CodecError, MissingBackendError):
         return entry is not None and entry.load() is codec
     return False
-
-
-def auto_codec(frame_shape: tuple[int, ...], dtype: DTypeLike) -> str:
-    """The name that `auto` stands for: the best installed choice for frames of this shape and dtype.
-
-    1. ``none`` for small frames and for vectors of floats: sharing alone is about as small, and faster.
-    2. ``delta`` for other frames of integers or bools with one channel (grayscale, palette, masks).
-    3. Otherwise (RGB, float images) ``zstd``; where that is not installed ``igzip``, else ``gzip``.
-
-    :param frame_shape: shape of one frame
-    :param dtype: dtype of the observation
-    """
-    kind, itemsize = np.dtype(dtype).kind, np.dtype(dtype).itemsize
-    if math.prod(frame_shape) * itemsize < SMALLEST_FRAME or (kind == "f" and len(frame_shape) <= 1):
-        return "none"
-    channels = min(frame_shape[0], frame_shape[-1]) if len(frame_shape) == 3 else 1
-    if kind in "uib" and channels == 1:
-        return "delta"
-    return next(name for name in ("zstd", "igzip", "gzip") if CODECS[name].is_installed)
 
 
 def split_spec(spec: str) -> tuple[str, int | None]:
@@ -256,8 +233,8 @@ def _check_name(name: Any) -> None:
             f"A codec cannot be named {name!r}: that is codec {match[1]!r} with level {int(match[2])}. "
             f"Take a name that does not end in a number, e.g. {name + '-codec'!r}"
         )
-    if name == "auto":
-        raise CodecError("A codec cannot be named 'auto': that lets the library choose a codec. Take another name")
+    if name in AUTO:
+        raise CodecError(f"A codec cannot be named {name!r}: that lets a buffer choose a codec. Take another name")
 
 
 def _check_class(name: str, codec: Any) -> None:
@@ -288,7 +265,7 @@ def _close_names(name: str) -> list[str]:
 
 
 def _installed_names() -> str:
-    return f"Installed: {', '.join(['auto', *available_codecs()])}."
+    return f"Installed: {', '.join([*AUTO, *available_codecs()])}."
 
 
 def _package(module: str) -> str:

@@ -31,6 +31,8 @@ class Rle(Codec):
     """
 
     name: ClassVar[str] = "rle"
+    uses_threads: ClassVar[bool] = False
+    work: ClassVar[tuple[float, float]] = (1.5, 6.0)
     elem_type: str = "uint8"
     runs_type: str = "uint16"
 

@@ -6,11 +6,12 @@ a few kilobytes. Its contexts must not be shared by threads, so each thread has 
 
 from __future__ import annotations
 
+import functools
 import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_level, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_length, check_level, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 
@@ -53,6 +54,17 @@ class Zstd(Codec):
             raise refused from error
         return encoded
 
+    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes:
+        zstandard = _zstandard()
+        if _contexts.decompressor is None:
+            _contexts.decompressor = zstandard.ZstdDecompressor()
+        try:
+            if zstandard.frame_content_size(payload) != n_bytes:  # zstd asks for memory before it finds out
+                raise CorruptDataError(f"zstd: {len(payload)} bytes do not hold the {n_bytes} that were expected")
+            return check_length(_contexts.decompressor.decompress(payload), n_bytes, self.name)
+        except zstandard.ZstdError as error:
+            raise _without_memory(error) or CorruptDataError(f"zstd: {error}") from error
+
     def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         import zstandard
 
@@ -75,6 +87,13 @@ class Zstd(Codec):
                     filled += count
         except zstandard.ZstdError as error:
             raise _without_memory(error) or CorruptDataError(f"zstd: {error}") from error
+
+
+@functools.cache
+def _zstandard() -> Any:
+    import zstandard
+
+    return zstandard
 
 
 def _without_memory(error: Exception) -> MemoryError | None:

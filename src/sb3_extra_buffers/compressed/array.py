@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from sb3_extra_buffers.codecs import auto_codec, make_codec
+from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
 from sb3_extra_buffers.store import ArrayView, FrameLayout, LeafStore, MemoryUsage, StorePlan
 
 
@@ -35,8 +35,9 @@ class CompressedArray(ArrayView):
     ) -> None:
         shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
         layout = FrameLayout(tuple(obs_shape), np.dtype(dtype))
-        method = auto_codec(layout.frame_shape, layout.dtype) if compression_method == "auto" else compression_method
-        codec = make_codec(method, compression_kwargs, elem_type=layout.dtype.name)
+        codec: Codec | str = compression_method
+        if compression_method not in AUTO or compression_kwargs:
+            codec = make_codec(compression_method, compression_kwargs, elem_type=layout.dtype.name)
         # One observation a block: cells are written in any order, and a block lives as long as any of its frames.
         plan = StorePlan(layout.shape, layout.dtype, math.prod(shape), 1, 1, codec=codec, frame_stack=1, block_frames=1)
         super().__init__(LeafStore(plan), 0, shape, layout.shape, layout.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from sb3_extra_buffers._optional import installed
-from sb3_extra_buffers.codecs import make_codec
+from sb3_extra_buffers.codecs import AUTO, make_codec
 
 
 def has_numba() -> bool:
@@ -49,7 +49,7 @@ def find_buffer_dtypes(
     """
     n = obs_shape if isinstance(obs_shape, int) else math.prod(obs_shape)
     dtypes: dict[str, Any] = {"elem_type": np.dtype(elem_dtype).type, "runs_type": find_smallest_dtype(n)}
-    if compression_method != "auto":
+    if compression_method not in AUTO:
         make_codec(compression_method, **dtypes).prepare()
     return dtypes
 

@@ -42,6 +42,11 @@ class BufferMemoryUsage(NamedTuple):
     blocks: int
     keys: dict[str, MemoryUsage]
 
+    @property
+    def codec(self) -> str:
+        """How new observations are encoded, and why."""
+        return "; ".join(f"{key}: {usage.codec}" if key != PLAIN else usage.codec for key, usage in self.keys.items())
+
 
 class CompressedObservations(BaseBuffer):
     """Put before an SB3 buffer class, keeps its observations compressed.
@@ -146,6 +151,14 @@ class CompressedObservations(BaseBuffer):
             keys = {key: leaf.store.memory_usage() for key, leaf in self._leaves.items()}
         raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
         return BufferMemoryUsage(raw, stored, stored / raw if raw else 0.0, sum(usage.blocks for usage in keys.values()), keys)
+
+    def __repr__(self) -> str:
+        usage = self.memory_usage()
+        written = self.buffer_size if self.full else self.pos
+        return (
+            f"<{type(self).__name__} {written} of {self.buffer_size} steps of {self.n_envs} envs, observations in "
+            f"{usage.stored_bytes / 1e6:.1f} MB of {usage.raw_bytes / 1e6:.1f} MB: {usage.codec}>"
+        )
 
     # ---- writing
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sb3_extra_buffers.codecs import Codec, make_codec
+from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
 from sb3_extra_buffers.errors import CodecError, LossyStorageWarning
 from sb3_extra_buffers.spaces import PLAIN, Leaf
 from sb3_extra_buffers.store.detect import StorePlan
@@ -90,18 +90,18 @@ class CompressionOptions:
             )
         return dtype
 
-    def _codec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Codec | None:
+    def _codec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Codec | str:
         method = self._for_leaf(self.compression_method, leaf, "auto")
         if not isinstance(method, str):
             raise CodecError(f"compression_method must be a codec's name, or a dict of names by key, got {method!r}")
         options = self.compression_kwargs or {}
         if isinstance(self.compression_method, Mapping) and options and all(isinstance(v, Mapping) for v in options.values()):
             options = options.get(leaf.key, {})
-        if method == "auto":
+        if method in AUTO:
             if options:
-                raise CodecError(f"compression_kwargs={dict(options)} needs a compression_method; 'auto' has no options")
+                raise CodecError(f"compression_kwargs={dict(options)} needs a compression_method; {method!r} has no options")
             self._check_decompression(())
-            return None
+            return method
         defaults = {"elem_type": dtype.name, "runs_type": np.dtype((self.dtypes or {}).get("runs_type") or "uint16").name}
         key = (method, dtype.name, repr(sorted(options.items())))
         if key not in self._made:  # once for all leaves that share it, so that a fallback warns once

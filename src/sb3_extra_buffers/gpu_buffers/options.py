@@ -13,7 +13,6 @@ import torch as th
 from stable_baselines3.common.utils import get_device
 
 from sb3_extra_buffers.codecs import Codec
-from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
 from sb3_extra_buffers.compressed.options import CompressionOptions, level_of_caller
 from sb3_extra_buffers.errors import CodecError
 from sb3_extra_buffers.gpu_buffers.methods import HEAP_METHODS, memory_maker, split_method
@@ -23,6 +22,7 @@ from sb3_extra_buffers.store.detect import StorePlan
 from sb3_extra_buffers.store.device.budget import ByteBudget, OnFull
 from sb3_extra_buffers.store.device.heap import SharedRawHeap
 from sb3_extra_buffers.store.device.store import DevicePlan
+from sb3_extra_buffers.store.layout import SMALLEST_FRAME
 
 
 @dataclass
@@ -99,8 +99,8 @@ class GpuOptions(CompressionOptions):
             return one
         return options
 
-    def _codec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Codec | None:
-        return None  # the memory has its own
+    def _codec(self, leaf: Leaf, dtype: np.dtype[Any]) -> Codec | str:
+        return "none"  # the memory has its own
 
 
 def _is_tiny(plan: StorePlan) -> bool:

@@ -17,9 +17,14 @@ OK, NO_MEMORY, ENCODE, BAD_CELL, CORRUPT, TOO_LARGE, BAD_ARGUMENT = range(7)
 class Config(ctypes.Structure):
     """`sb3x_config`."""
 
-    _fields_ = tuple(
-        (name, c_int64) for name in ("n_cells", "n_streams", "n_columns", "stack", "frame_bytes", "block_frames", "frames")
-    )
+    _names = "n_cells n_streams n_columns stack frame_bytes block_frames frames piece_frames row_bytes channel_bytes"
+    _fields_ = tuple((name, c_int64) for name in _names.split())
+
+
+class Shape(ctypes.Structure):
+    """`sb3x_shape`."""
+
+    _fields_ = (("bytes", c_int64), ("row", c_int64), ("channel", c_int64))
 
 
 class ChangesStruct(ctypes.Structure):
@@ -37,7 +42,10 @@ class ChangesStruct(ctypes.Structure):
 class Decoded(ctypes.Structure):
     """`sb3x_decoded`."""
 
-    _fields_ = (("n", c_int64), ("blocks", c_void_p), ("n_frames", c_void_p), ("frames", c_void_p))
+    _fields_ = (
+        ("n", c_int64),
+        *((name, c_void_p) for name in ("pieces", "codecs", "begins", "lengths", "n_frames", "frames")),
+    )
 
 
 class UsageStruct(ctypes.Structure):
@@ -56,7 +64,9 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_destroy": (None, (c_void_p,)),
     "sb3x_clear": (c_int32, (c_void_p,)),
     "sb3x_write": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_void_p, _int64s)),
-    "sb3x_full_block": (c_void_p, (c_void_p, _int64s, _int64s)),
+    "sb3x_keep_as": (c_int32, (c_void_p, c_int64, c_int64, c_int64)),
+    "sb3x_full_piece": (c_void_p, (c_void_p, _int64s, _int64s, _int64s)),
+    "sb3x_codec_of": (c_int64, (c_void_p, c_int64, c_int64)),
     "sb3x_give_encoded": (c_int32, (c_void_p, c_int64, c_int64, c_void_p, c_int64)),
     "sb3x_plan": (c_int32, (c_void_p, c_int64, c_void_p, c_void_p, c_int32, c_void_p)),
     "sb3x_plan_cells": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p)),
@@ -68,15 +78,16 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_token_end": (c_int64, (c_void_p,)),
     "sb3x_gather": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64, c_int32, POINTER(Decoded), c_void_p)),
     "sb3x_expect_gather": (None, (c_void_p,)),
-    "sb3x_coded_blocks": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64, c_int32, POINTER(Decoded))),
-    "sb3x_encoded": (c_void_p, (c_void_p, c_int64, _int64s)),
+    "sb3x_most_pieces": (c_int64, (c_void_p, c_int64, c_int32)),
+    "sb3x_coded_pieces": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64, c_int32, POINTER(Decoded), _int64s)),
+    "sb3x_coded_bytes": (c_int32, (c_void_p, POINTER(Decoded), c_void_p)),
     "sb3x_measure": (None, (c_void_p, POINTER(UsageStruct))),
     "sb3x_check": (c_int32, (c_void_p,)),
     "sb3x_save": (c_void_p, (c_void_p, _int64s)),
     "sb3x_free_saved": (None, (c_void_p,)),
     "sb3x_load": (c_int32, (c_void_p, c_void_p, c_int64)),
-    "sb3x_delta_encode": (c_int64, (c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64)),
-    "sb3x_delta_decode": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p)),
+    "sb3x_delta_encode": (c_int64, (POINTER(Shape), c_void_p, c_int64, c_void_p, c_void_p, c_int64)),
+    "sb3x_delta_decode": (c_int32, (POINTER(Shape), c_void_p, c_int64, c_void_p, c_int64, c_void_p)),
     "sb3x_find_runs": (c_int64, (c_void_p, c_int64, c_int32, c_uint64, c_int64, c_int32, c_void_p, c_void_p)),
     "sb3x_write_runs": (c_int64, (c_void_p, c_void_p, c_int64, c_int32, c_int32, c_void_p, c_int64)),
     "sb3x_split": (None, (c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+from ctypes import byref
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.native.binding import OK, address_of, check, core
+from sb3_extra_buffers.native.binding import NO_MEMORY, OK, Shape, address_of, check, core
 
 Bytes = NDArray[np.uint8]
 
 
-def delta_encode(frames: Bytes, base: Bytes | None, room: int) -> Bytes | None:
-    """Frames ``(n, frame_bytes)`` as patches, each on the one before; None if that takes more than ``room`` bytes.
+def delta_encode(frames: Bytes, base: Bytes | None, room: int, row: int = 0, channel: int = 0) -> Bytes | None:
+    """Frames ``(n, frame_bytes)`` as what has changed since the one before; None if that takes more than ``room`` bytes.
 
-    :param base: what the first frame is patched onto; zeros if not given
+    :param base: what the first frame begins from; zeros if not given
+    :param row: bytes from a pixel to the one below it, 0 if there are no rows
+    :param channel: bytes from a pixel to itself in the next channel, 0 if there is none
     """
     out = np.empty(room, np.uint8)
     n, frame_bytes = frames.shape
     length = core().sb3x_delta_encode(
-        address_of(frames), n, frame_bytes, None if base is None else address_of(base), address_of(out), room
-    )
+        byref(Shape(frame_bytes, row, channel)), address_of(frames), n, None if base is None else address_of(base),
+        address_of(out), room,
+    )  # fmt: skip
     return None if length < 0 else out[:length]
 
 
-def delta_decode(data: Any, base: Bytes | None, out: Bytes) -> bool:
-    """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if the patches cannot be right."""
+def delta_decode(data: Any, base: Bytes | None, out: Bytes, row: int = 0, channel: int = 0) -> bool:
+    """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if its bytes cannot be right."""
     given = np.frombuffer(data, np.uint8)
     n, frame_bytes = out.shape
     status = core().sb3x_delta_decode(
-        address_of(given), given.size, None if base is None else address_of(base), n, frame_bytes, address_of(out)
-    )
+        byref(Shape(frame_bytes, row, channel)), address_of(given), given.size, None if base is None else address_of(base), n,
+        address_of(out),
+    )  # fmt: skip
+    if status == NO_MEMORY:
+        check(status, "decode frames")
     return bool(status == OK)
 
 

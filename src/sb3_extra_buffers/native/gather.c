@@ -80,7 +80,7 @@ static int32_t list_wanted(const sb3x_store *store, const int64_t *slots, const 
             row += n;
         }
     }
-    if (store->config.frames != SB3X_FRAMES_RAW) sort_by_token(found, found + total, total);
+    if (store->has_encoded) sort_by_token(found, found + total, total);
     *list = found;
     return SB3X_OK;
 }
@@ -93,7 +93,7 @@ typedef struct {
     int64_t n;
     const sb3x_decoded *decoded;
     uint8_t *out;
-    uint8_t *frames; /* one per worker */
+    uint8_t *frames; /* two per worker */
     int64_t parts;
     _Atomic int32_t status;
 } batch;
@@ -112,59 +112,120 @@ static void prefetch_block(const sb3x_store *store, int64_t token) {
     for (int64_t at = begin; at < end; at += 64) __builtin_prefetch(one->data + at, 0, 3);
 }
 
-static const uint8_t *find_decoded(const sb3x_decoded *decoded, int64_t id, int64_t n_frames) {
+static const uint8_t *find_decoded(const sb3x_decoded *decoded, int64_t number, int64_t n_frames) {
     int64_t low = 0, high = decoded ? decoded->n : 0;
     while (low < high) {
         int64_t middle = (low + high) / 2;
-        if (decoded->blocks[middle] < id)
+        if (decoded->pieces[middle] < number)
             low = middle + 1;
         else
             high = middle;
     }
-    int found = decoded && low < decoded->n && decoded->blocks[low] == id && decoded->n_frames[low] >= n_frames;
+    int found = decoded && low < decoded->n && decoded->pieces[low] == number && decoded->n_frames[low] >= n_frames;
     return found ? decoded->frames[low] : NULL;
 }
 
-/* Frames of a block that lie one behind the other, to the observations that hold them. `shift` is added to the index of an
-   observation's last frame: 0, or block_frames where the observation ends in the block behind this one. */
-static void copy_frames(const batch *batch, int64_t begin, int64_t end, const uint8_t *frames, int64_t shift) {
-    const sb3x_config *config = &batch->store->config;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t first = batch->list[i].token % config->block_frames - config->stack + 1 + shift;
-        int64_t low = first > 0 ? first : 0;
-        int64_t high = first + config->stack < config->block_frames ? first + config->stack : config->block_frames;
+/* What a group of observations wants of a block. */
+typedef struct {
+    const batch *batch;
+    int64_t begin, end; /* observations of the batch */
+    int64_t id;
+    const block *block;
+    int64_t origin; /* taken from a token, it gives the index of its observation's first frame in the block */
+} group;
+
+/* The index, in the block, of the first frame of an observation; its other frames follow. */
+static inline int64_t first_frame(const group *group, int64_t i) { return group->batch->list[i].token - group->origin; }
+
+static inline uint8_t *place_of(const group *group, int64_t i, int64_t k) {
+    const sb3x_store *store = group->batch->store;
+    return group->batch->out + group->batch->list[i].row * store->observation_bytes + k * store->config.frame_bytes;
+}
+
+/* The last of frames first .. stop - 1 that an observation holds; -1 if none does. */
+static int64_t last_wanted(const group *group, int64_t first, int64_t stop) {
+    const int64_t stack = group->batch->store->config.stack;
+    int64_t last = -1;
+    for (int64_t i = group->begin; i < group->end; i++) {
+        int64_t its_first = first_frame(group, i), its_stop = its_first + stack < stop ? its_first + stack : stop;
+        if (its_first < stop && its_stop > first && its_stop - 1 > last) last = its_stop - 1;
+    }
+    return last;
+}
+
+/* Frames first .. stop - 1 of the block, which lie one behind the other, to the observations that hold them. */
+static void copy_frames(const group *group, const uint8_t *frames, int64_t first, int64_t stop) {
+    const sb3x_config *config = &group->batch->store->config;
+    for (int64_t i = group->begin; i < group->end; i++) {
+        int64_t its_first = first_frame(group, i), its_stop = its_first + config->stack;
+        int64_t low = its_first > first ? its_first : first, high = its_stop < stop ? its_stop : stop;
         if (low >= high) continue;
-        uint8_t *target = batch->out + batch->list[i].row * batch->store->observation_bytes + (low - first) * config->frame_bytes;
-        copy_bytes(target, frames + low * config->frame_bytes, (high - low) * config->frame_bytes);
+        copy_bytes(place_of(group, i, low - its_first), frames + (low - first) * config->frame_bytes,
+                   (high - low) * config->frame_bytes);
     }
 }
 
-/* The same for a block of patches, whose frames up to `last` have to be made one after the other. */
-static int32_t copy_patched(const batch *batch, int64_t begin, int64_t end, const block *one, int64_t last, int64_t shift,
-                            uint8_t *frame) {
-    const sb3x_config *config = &batch->store->config;
-    const uint8_t *base = one->base >= 0 ? batch->store->blocks[one->base].data : NULL;
-    const uint8_t *position = one->data, *stop = one->data + one->length;
-    if (base)
-        copy_bytes(frame, base, config->frame_bytes);
-    else
-        memset(frame, 0, (size_t)config->frame_bytes);
-    for (int64_t index = 0; index <= last; index++) {
-        position = apply_patches(position, stop, frame, config->frame_bytes, base);
-        if (!position) return SB3X_CORRUPT;
-        for (int64_t i = begin; i < end; i++) {
-            /* Where this frame stands in the observation, if at all. */
-            int64_t k = index - (batch->list[i].token % config->block_frames - config->stack + 1) - shift;
-            if (k < 0 || k >= config->stack) continue;
-            uint8_t *target = batch->out + batch->list[i].row * batch->store->observation_bytes + k * config->frame_bytes;
-            copy_bytes(target, frame, config->frame_bytes);
+/* The frames of a piece of `delta`, which are made one after the other: in the batch where one is wanted, else in one of two
+   `spares`. */
+static int32_t copy_delta(const group *group, const uint8_t *data, const uint8_t *end, int64_t first, int64_t last,
+                          uint8_t *spares) {
+    const sb3x_store *store = group->batch->store;
+    const sb3x_shape *shape = &store->writer.shape;
+    const uint8_t *base = group->block->base >= 0 ? store->blocks[group->block->base].data : NULL;
+    const uint8_t *before = base ? base : store->writer.zeros;
+    for (int64_t index = first; index <= last; index++) {
+        uint8_t *frame = NULL;
+        int64_t next = group->begin; /* observations from here on may want the same frame */
+        for (; next < group->end && !frame; next++) {
+            int64_t k = index - first_frame(group, next);
+            if (k >= 0 && k < store->config.stack) frame = place_of(group, next, k);
         }
+        if (!frame) {
+            int is_spare = before == spares || before == spares + shape->bytes;
+            if (is_spare && !is_packed(data, end))
+                frame = (uint8_t *)before; /* nobody needs it any more */
+            else
+                frame = before == spares ? spares + shape->bytes : spares;
+        }
+        data = read_frame(shape, data, end, before, base, frame);
+        if (!data) return SB3X_CORRUPT;
+        for (; next < group->end; next++) {
+            int64_t k = index - first_frame(group, next);
+            if (k >= 0 && k < store->config.stack) copy_bytes(place_of(group, next, k), frame, shape->bytes);
+        }
+        before = frame;
     }
     return SB3X_OK;
 }
 
-/* Observations begin .. end - 1, which end in the same block; `least` and `last` are the indices of their last frames. */
-static int32_t copy_group(const batch *batch, int64_t begin, int64_t end, int64_t least, int64_t last, uint8_t *frame) {
+static int32_t copy_pieces(const group *group, uint8_t *spares) {
+    const sb3x_store *store = group->batch->store;
+    const int64_t block_frames = store->config.block_frames, length = piece_frames(store, group->block);
+    int64_t lowest = block_frames;
+    for (int64_t i = group->begin; i < group->end; i++)
+        if (first_frame(group, i) < lowest) lowest = first_frame(group, i);
+    for (int64_t piece = lowest > 0 ? lowest / length : 0; piece * length < block_frames; piece++) {
+        int64_t first = piece * length, stop = first + length < block_frames ? first + length : block_frames;
+        int64_t last = last_wanted(group, first, stop);
+        if (last < 0) continue;
+        const uint8_t *data, *end;
+        if (!find_piece(store, group->block, piece, &data, &end)) return SB3X_CORRUPT;
+        if (is_delta(group->block->base)) {
+            int32_t status = copy_delta(group, data, end, first, last, spares);
+            if (status != SB3X_OK) return status;
+            continue;
+        }
+        /* A piece that its codec did not shrink is kept as it is. */
+        int is_raw = end - data == (stop - first) * store->config.frame_bytes;
+        const uint8_t *frames = is_raw ? data : find_decoded(group->batch->decoded, group->id * MOST_PIECES + piece, last - first + 1);
+        if (!frames) return SB3X_BAD_ARGUMENT;
+        copy_frames(group, frames, first, last + 1);
+    }
+    return SB3X_OK;
+}
+
+/* Observations begin .. end - 1, which end in the same block; `least` is the smallest index of a last frame. */
+static int32_t copy_group(const batch *batch, int64_t begin, int64_t end, int64_t least, uint8_t *spares) {
     const sb3x_store *store = batch->store;
     const sb3x_config *config = &store->config;
     int64_t id = batch->list[begin].token / config->block_frames;
@@ -177,22 +238,19 @@ static int32_t copy_group(const batch *batch, int64_t begin, int64_t end, int64_
         }
         return SB3X_OK;
     }
-    for (int64_t shift = 0; shift <= config->block_frames; shift += config->block_frames) {
-        if (shift > 0) { /* what reaches back into the block before */
+    int64_t origin = id * config->block_frames + config->stack - 1;
+    for (int both = 0; both < 2; both++, origin -= config->block_frames) {
+        if (both > 0) { /* what reaches back into the block before */
             if (least >= config->stack - 1) break;
             id = one->previous;
             one = &store->blocks[id];
-            last = config->block_frames - 1;
         }
+        const group group = {batch, begin, end, id, one, origin};
         if (one->base == BLOCK_RAW) {
-            copy_frames(batch, begin, end, one->data, shift);
-        } else if (config->frames == SB3X_FRAMES_DELTA) {
-            int32_t status = copy_patched(batch, begin, end, one, last, shift, frame);
-            if (status != SB3X_OK) return status;
+            copy_frames(&group, one->data, 0, config->block_frames);
         } else {
-            const uint8_t *frames = find_decoded(batch->decoded, id, last + 1);
-            if (!frames) return SB3X_BAD_ARGUMENT;
-            copy_frames(batch, begin, end, frames, shift);
+            int32_t status = copy_pieces(&group, spares);
+            if (status != SB3X_OK) return status;
         }
     }
     return SB3X_OK;
@@ -214,10 +272,10 @@ static void gather_part(void *argument, int64_t part, int32_t worker) {
     batch *batch = argument;
     const sb3x_store *store = batch->store;
     const int64_t block_frames = store->config.block_frames;
-    uint8_t *frame = batch->frames + worker * store->config.frame_bytes;
+    uint8_t *spares = batch->frames + worker * 2 * store->config.frame_bytes;
     int64_t i = part_begin(batch, part), stop = part_begin(batch, part + 1);
     while (i < stop) {
-        int64_t id = block_at(batch, i), begin = i, least = block_frames, last = 0;
+        int64_t id = block_at(batch, i), begin = i, least = block_frames;
         if (id < 0) {
             memset(batch->out + batch->list[i++].row * store->observation_bytes, 0, (size_t)store->observation_bytes);
             continue;
@@ -225,10 +283,9 @@ static void gather_part(void *argument, int64_t part, int32_t worker) {
         for (; i < stop && block_at(batch, i) == id; i++) {
             int64_t index = batch->list[i].token % block_frames;
             if (index < least) least = index;
-            if (index > last) last = index;
         }
         if (i + AHEAD < stop) prefetch_block(store, batch->list[i + AHEAD].token);
-        int32_t status = copy_group(batch, begin, i, least, last, frame);
+        int32_t status = copy_group(batch, begin, i, least, spares);
         if (status != SB3X_OK) {
             batch->status = status;
             return;
@@ -250,7 +307,7 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
         workers = sb3x_threads();
         batch.parts = nbytes / PART_BYTES < batch.n ? nbytes / PART_BYTES : batch.n;
     }
-    batch.frames = sb3x_allocate((size_t)(workers * store->config.frame_bytes));
+    batch.frames = sb3x_allocate((size_t)(workers * 2 * store->config.frame_bytes));
     if (batch.frames)
         sb3x_run(gather_part, &batch, batch.parts, workers);
     else
@@ -266,49 +323,76 @@ void sb3x_expect_gather(const sb3x_store *store) {
 
 /* ---- what the caller has to do for a gather */
 
-int32_t sb3x_coded_blocks(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
-                          sb3x_decoded *decoded) {
-    decoded->n = 0;
-    if (store->config.frames != SB3X_FRAMES_CODEC) return SB3X_BAD_ARGUMENT;
-    wanted *list;
-    int32_t status = list_wanted(store, slots, envs, n, columns, &list);
-    if (status != SB3X_OK) return status;
-    int64_t total = n * count_columns(columns);
-    const int64_t block_frames = store->config.block_frames;
-    wanted *blocks = sb3x_allocate((size_t)total * 4 * sizeof(wanted)); /* here: block, and frames of it */
-    if (!blocks) {
-        sb3x_release(list);
-        return SB3X_NO_MEMORY;
+int64_t sb3x_most_pieces(const sb3x_store *store, int64_t n, int32_t columns) {
+    /* Each frame of an observation may lie in a piece of its own. */
+    return n * count_columns(columns) * store->config.stack;
+}
+
+/* The pieces of a block that hold frames first .. last, which must be decoded: their numbers, and how many frames they have. */
+static int32_t list_pieces(const sb3x_store *store, int64_t id, int64_t first, int64_t last, wanted *pieces, int64_t *count) {
+    const block *one = &store->blocks[id];
+    if (!one->data || !is_coded(one->base)) return SB3X_OK;
+    const int64_t length = piece_frames(store, one);
+    for (int64_t piece = first / length; piece <= last / length; piece++) {
+        int64_t begin = piece * length, stop = begin + length < store->config.block_frames ? begin + length : store->config.block_frames;
+        const uint8_t *data, *end;
+        if (!find_piece(store, one, piece, &data, &end)) return SB3X_CORRUPT;
+        if (end - data == (stop - begin) * store->config.frame_bytes) continue;
+        pieces[(*count)++] = (wanted){id * MOST_PIECES + piece, stop - begin};
     }
-    int64_t count = 0;
-    for (int64_t i = 0; i < total; i++) {
-        if (list[i].token < 0) continue;
-        int64_t id = list[i].token / block_frames, index = list[i].token % block_frames;
-        const block *one = &store->blocks[id];
-        if (!one->data) continue;
-        if (one->base != BLOCK_RAW) blocks[count++] = (wanted){id, index + 1};
-        if (index < store->config.stack - 1 && store->blocks[one->previous].base != BLOCK_RAW)
-            blocks[count++] = (wanted){one->previous, block_frames};
-    }
-    sort_by_token(blocks, blocks + 2 * total, count);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = decoded->n - 1;
-        if (at < 0 || decoded->blocks[at] != blocks[i].token) {
-            at = decoded->n++;
-            decoded->blocks[at] = blocks[i].token;
-            decoded->n_frames[at] = 0;
-        }
-        if (blocks[i].row > decoded->n_frames[at]) decoded->n_frames[at] = blocks[i].row;
-    }
-    sb3x_release(blocks);
-    sb3x_release(list);
     return SB3X_OK;
 }
 
-const uint8_t *sb3x_encoded(const sb3x_store *store, int64_t id, int64_t *length) {
-    if (id < 0 || id >= store->n_blocks) return NULL;
-    *length = store->blocks[id].length;
-    return store->blocks[id].data;
+int32_t sb3x_coded_pieces(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
+                          sb3x_decoded *decoded, int64_t *n_bytes) {
+    decoded->n = *n_bytes = 0;
+    if (store->config.frames == SB3X_FRAMES_OUTSIDE) return SB3X_BAD_ARGUMENT;
+    wanted *list;
+    int32_t status = list_wanted(store, slots, envs, n, columns, &list);
+    if (status != SB3X_OK) return status;
+    const int64_t total = n * count_columns(columns), most = sb3x_most_pieces(store, n, columns);
+    const int64_t block_frames = store->config.block_frames, stack = store->config.stack;
+    wanted *pieces = sb3x_allocate((size_t)most * 2 * sizeof(wanted)); /* here: number, and how many frames */
+    if (!pieces) status = SB3X_NO_MEMORY;
+    int64_t count = 0;
+    for (int64_t i = 0; i < total && status == SB3X_OK; i++) {
+        if (list[i].token < 0) continue;
+        int64_t id = list[i].token / block_frames, last = list[i].token % block_frames, first = last - stack + 1;
+        if (!store->blocks[id].data) continue;
+        status = list_pieces(store, id, first > 0 ? first : 0, last, pieces, &count);
+        if (status == SB3X_OK && first < 0)
+            status = list_pieces(store, store->blocks[id].previous, first + block_frames, block_frames - 1, pieces, &count);
+    }
+    if (status == SB3X_OK) sort_by_token(pieces, pieces + most, count);
+    for (int64_t i = 0; i < count && status == SB3X_OK; i++) {
+        if (i == 0 || pieces[i - 1].token != pieces[i].token) {
+            const block *one = &store->blocks[pieces[i].token / MOST_PIECES];
+            const uint8_t *data, *end;
+            find_piece(store, one, pieces[i].token % MOST_PIECES, &data, &end);
+            int64_t at = decoded->n++;
+            decoded->pieces[at] = pieces[i].token;
+            decoded->codecs[at] = BLOCK_CODED - one->base;
+            decoded->begins[at] = *n_bytes;
+            decoded->lengths[at] = end - data;
+            decoded->n_frames[at] = pieces[i].row;
+            *n_bytes += end - data;
+        }
+    }
+    sb3x_release(pieces);
+    sb3x_release(list);
+    return status;
+}
+
+int32_t sb3x_coded_bytes(const sb3x_store *store, const sb3x_decoded *decoded, uint8_t *out) {
+    for (int64_t i = 0; i < decoded->n; i++) {
+        const uint8_t *data, *end;
+        int64_t id = decoded->pieces[i] / MOST_PIECES;
+        if (id < 0 || id >= store->n_blocks || !store->blocks[id].data) return SB3X_BAD_ARGUMENT;
+        if (!find_piece(store, &store->blocks[id], decoded->pieces[i] % MOST_PIECES, &data, &end)) return SB3X_CORRUPT;
+        if (end - data != decoded->lengths[i]) return SB3X_BAD_ARGUMENT;
+        memcpy(out + decoded->begins[i], data, (size_t)(end - data));
+    }
+    return SB3X_OK;
 }
 
 /* Each token once, by a table of twice as many places: a token is at the place of its hash or behind it. */

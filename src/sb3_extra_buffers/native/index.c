@@ -26,9 +26,11 @@ int32_t new_block(sb3x_store *store, int32_t previous) {
         store->free_blocks = store->blocks[id].previous;
     else
         id = (int32_t)store->n_blocks++;
-    store->blocks[id] = (block){NULL, 0, 1, previous, BLOCK_RAW, NO_PLACE};
+    store->blocks[id] = (block){.references = 1, .previous = previous, .base = BLOCK_RAW, .place = NO_PLACE};
     return id;
 }
+
+static block free_block(int32_t next) { return (block){.previous = next, .base = BLOCK_RAW, .place = NO_PLACE}; }
 
 void release_block(sb3x_store *store, int32_t id) {
     while (id >= 0) {
@@ -39,7 +41,7 @@ void release_block(sb3x_store *store, int32_t id) {
             store->freed[store->n_freed++] = id; /* used again when the caller has let go of its frames */
         } else {
             free_bytes(store, released);
-            *released = (block){NULL, 0, 0, store->free_blocks, BLOCK_RAW, NO_PLACE};
+            *released = free_block(store->free_blocks);
             store->free_blocks = id;
         }
         id = base;
@@ -141,7 +143,8 @@ static int32_t reserve_for_plan(sb3x_store *store) {
     if (seals == 0) return SB3X_OK;
     if (!grow_blocks(store, 2 * seals)) return SB3X_NO_MEMORY; /* for each a reserved block, and perhaps a base */
     if (store->config.frames == SB3X_FRAMES_OUTSIDE) return SB3X_OK;
-    return reserve_chunks(store, store->config.frames == SB3X_FRAMES_DELTA ? 2 * seals : seals) ? SB3X_OK : SB3X_NO_MEMORY;
+    int has_bases = store->has_encoded || store->frames == SB3X_FRAMES_DELTA;
+    return reserve_chunks(store, has_bases ? 2 * seals : seals) ? SB3X_OK : SB3X_NO_MEMORY;
 }
 
 static int32_t plan_step(sb3x_store *store, int64_t slot, const uint8_t *first, const uint8_t *second) {
@@ -162,13 +165,11 @@ static int32_t plan_step(sb3x_store *store, int64_t slot, const uint8_t *first, 
 
 /* ---- carrying out */
 
-static void drop_given(sb3x_store *store) {
-    for (int64_t i = 0; store->any_given && i < store->config.n_streams; i++) {
-        for (int part = 0; part < 2; part++) {
-            sb3x_release(store->streams[i].given[part]);
-            store->streams[i].given[part] = NULL;
-            store->streams[i].given_length[part] = -1;
-        }
+void drop_given(sb3x_store *store) {
+    for (int64_t i = 0; store->any_given && i < store->config.n_streams * store->parts_room; i++) {
+        sb3x_release(store->parts[i].given);
+        store->parts[i].given = NULL;
+        store->parts[i].length = -1;
     }
     store->any_given = 0;
 }
@@ -204,63 +205,102 @@ static void carry_out(sb3x_store *store) {
     if (!is_outside && seals > 0) tidy_chunks(store);
 }
 
-/* ---- blocks that the caller encodes */
+/* ---- pieces that the caller encodes */
 
-/* Put the new frames behind the open blocks that will be full, where nobody sees them yet. Whether any must be encoded. */
-static int stage_full_blocks(sb3x_store *store) {
+/* List the pieces that a stream will fill, counted from the beginning of its open block. */
+static void list_parts(const sb3x_store *store, stream *stream, int64_t n_new) {
+    const int64_t block_frames = store->config.block_frames, end = stream->fill + n_new;
+    const block *open = &store->blocks[stream->open];
+    stream->n_parts = stream->taken = 0;
+    for (int64_t begin = 0; begin < end && stream->n_parts < store->parts_room;) {
+        int is_next = begin >= block_frames;
+        /* The caller encodes by the codec that is in use now: a block that was opened for another one is kept as it is. */
+        if (store->frames != SB3X_FRAMES_CODEC ||
+            (!is_next && (stream->encoded < 0 || open->base != BLOCK_CODED - store->codec))) {
+            begin += block_frames;
+            continue;
+        }
+        block next = {.piece = piece_of_new_block(store)};
+        int64_t stop = begin + piece_frames(store, is_next ? &next : open), block_end = (begin / block_frames + 1) * block_frames;
+        if (stop > block_end) stop = block_end;
+        if (stop > end) return;
+        int is_there = !is_next && begin / piece_frames(store, open) < stream->pieces;
+        if (!is_there) {
+            part *listed = &stream->parts[stream->n_parts++];
+            listed->begin = begin;
+            listed->end = stop;
+        }
+        begin = stop;
+    }
+}
+
+/* Put the new frames behind the open blocks of which pieces will be full, where nobody sees them yet. Whether any must be
+   encoded. */
+static int stage_parts(sb3x_store *store) {
     const int64_t size = store->config.frame_bytes, stack = store->config.stack;
     store->next_full = 0;
     for (int64_t i = 0; i < store->n_items;) {
-        const stream *stream = &store->streams[store->items[i].stream];
+        stream *stream = &store->streams[store->items[i].stream];
+        int64_t first = i, n_new = 0;
+        for (; i < store->n_items && store->items[i].stream == store->items[first].stream; i++) n_new += store->items[i].n_new;
+        list_parts(store, stream, n_new);
+        if (stream->n_parts == 0) continue;
         uint8_t *at = stream->rows + (stack + stream->fill) * size;
-        for (int32_t number = store->items[i].stream; i < store->n_items && store->items[i].stream == number; i++) {
-            const item *item = &store->items[i];
-            if (stream->seals == 0) continue;
+        for (int64_t k = first; k < i; k++) {
+            const item *item = &store->items[k];
             memcpy(at, item->observation + (stack - item->n_new) * size, (size_t)(item->n_new * size));
             at += item->n_new * size;
         }
     }
-    int64_t number, part;
-    return sb3x_full_block(store, &number, &part) != NULL;
+    int64_t number, part, n_frames;
+    return sb3x_full_piece(store, &number, &part, &n_frames) != NULL;
 }
 
-const uint8_t *sb3x_full_block(sb3x_store *store, int64_t *number, int64_t *part) {
-    if (store->config.frames != SB3X_FRAMES_CODEC) return NULL;
+const uint8_t *sb3x_full_piece(sb3x_store *store, int64_t *number, int64_t *index, int64_t *n_frames) {
+    if (!store->parts) return NULL;
     for (; store->next_full < store->n_items; store->next_full++) {
         int32_t i = store->items[store->next_full].stream;
         const stream *stream = &store->streams[i];
-        for (int64_t k = 0; k < stream->seals; k++) {
-            /* A block that was opened to stay as it is needs no encoding. */
-            if (stream->given_length[k] >= 0 || (k == 0 && stream->encoded < 0)) continue;
+        for (int32_t k = 0; k < stream->n_parts; k++) {
+            const part *part = &stream->parts[k];
+            if (part->length >= 0) continue;
             *number = i;
-            *part = k;
-            return stream->rows + (store->config.stack + k * store->config.block_frames) * store->config.frame_bytes;
+            *index = k;
+            *n_frames = part->end - part->begin;
+            return stream->rows + (store->config.stack + part->begin) * store->config.frame_bytes;
         }
     }
     return NULL;
 }
 
-int32_t sb3x_give_encoded(sb3x_store *store, int64_t number, int64_t part, const uint8_t *data, int64_t length) {
-    if (store->config.frames != SB3X_FRAMES_CODEC || number < 0 || number >= store->config.n_streams || part < 0 || part > 1 ||
-        length < 0)
+int64_t sb3x_codec_of(const sb3x_store *store, int64_t number, int64_t index) {
+    if (!store->parts || number < 0 || number >= store->config.n_streams) return -1;
+    const stream *stream = &store->streams[number];
+    if (index < 0 || index >= stream->n_parts) return -1;
+    return stream->parts[index].begin < store->config.block_frames ? BLOCK_CODED - store->blocks[stream->open].base : store->codec;
+}
+
+int32_t sb3x_give_encoded(sb3x_store *store, int64_t number, int64_t index, const uint8_t *data, int64_t length) {
+    if (!store->parts || number < 0 || number >= store->config.n_streams || index < 0 ||
+        index >= store->streams[number].n_parts || length < 0)
         return SB3X_BAD_ARGUMENT;
-    stream *stream = &store->streams[number];
+    part *part = &store->streams[number].parts[index];
     uint8_t *copy = NULL;
-    if (length > 0 && length < store->block_bytes) {
+    if (length > 0 && length < (part->end - part->begin) * store->config.frame_bytes) {
         copy = sb3x_allocate((size_t)length);
         if (!copy) return SB3X_NO_MEMORY;
         memcpy(copy, data, (size_t)length);
     }
-    sb3x_release(stream->given[part]);
-    stream->given[part] = copy;
-    stream->given_length[part] = copy ? length : 0;
+    sb3x_release(part->given);
+    part->given = copy;
+    part->length = copy ? length : 0;
     store->any_given = 1;
     return SB3X_OK;
 }
 
 /* What planning ends with: blocks that are to be encoded are laid out, or the plan is given up. */
 static int32_t finish_plan(sb3x_store *store, int32_t planned) {
-    store->waits_for_encoded = planned == SB3X_OK && store->config.frames == SB3X_FRAMES_CODEC && stage_full_blocks(store);
+    store->waits_for_encoded = planned == SB3X_OK && store->parts && stage_parts(store);
     if (store->waits_for_encoded) return SB3X_ENCODE;
     if (planned != SB3X_OK) {
         store->n_items = 0;
@@ -376,7 +416,7 @@ void sb3x_freed(const sb3x_store *store, sb3x_changes *changes) {
 void sb3x_let_go(sb3x_store *store) {
     for (int64_t i = 0; i < store->n_freed; i++) {
         int32_t id = (int32_t)store->freed[i];
-        store->blocks[id] = (block){NULL, 0, 0, store->free_blocks, BLOCK_RAW, NO_PLACE};
+        store->blocks[id] = free_block(store->free_blocks);
         store->free_blocks = id;
     }
     store->n_freed = 0;

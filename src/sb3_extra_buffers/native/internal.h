@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "patches.h"
+#include "delta.h"
 #include "sb3x.h"
 
 /* ---- memory.c: NULL where the system, or a test, refuses memory */
@@ -36,14 +36,25 @@ void sb3x_expect_call(void);
 
 /* ---- a block: a run of consecutive frames of one stream */
 
-/* How the bytes of a block are to be read, in `base`; a number from 0 on is the block that its patches begin from. */
-enum { BLOCK_RAW = -1, BLOCK_CODED = -2 };
+/* How the bytes of a block are to be read, in `base`: a number from 0 on is the block that its `delta` begins from, BLOCK_DELTA
+   begins from zeros, BLOCK_CODED - i was encoded by codec i of the caller. */
+enum { BLOCK_RAW = -1, BLOCK_DELTA = -2, BLOCK_CODED = -3 };
+
+static inline int is_delta(int32_t base) { return base >= 0 || base == BLOCK_DELTA; }
+static inline int is_coded(int32_t base) { return base <= BLOCK_CODED; }
+
+/* Numbers of the caller's codecs are smaller. */
+enum { MOST_CODECS = 256 };
+
+/* Encoded blocks are cut into pieces, each of which is decoded on its own. Behind the last of them stands where the others begin. */
+enum { MOST_PIECES = 64 };
 
 #define NO_PLACE INT32_MIN
 
 typedef struct {
-    uint8_t *data;       /* sealed: its bytes, in a chunk; else NULL */
-    int64_t length;      /* sealed: how many */
+    uint8_t *data;         /* sealed: its bytes, in a chunk; else NULL */
+    int64_t length : 48;   /* sealed: how many */
+    uint64_t piece : 16;   /* frames in a piece; 0: all of them */
     uint32_t references; /* 0: free */
     int32_t previous;    /* the block before it in its stream, or -1; of a free block the next free one */
     int32_t base;
@@ -69,21 +80,33 @@ typedef struct {
     int64_t live_bytes, held_bytes;
 } arena;
 
+/* A piece that a planned write will fill, and that the caller has to encode. */
+typedef struct {
+    int64_t begin, end; /* frames, counted from the beginning of the open block */
+    uint8_t *given;     /* what the caller has encoded; NULL: the piece stays as it is */
+    int64_t length;     /* of that; -1: not given yet */
+} part;
+
 /* The end of a stream:  context | open block ........ | room      (rows of frame_bytes)
                          stack     block_frames          stack, or more
    The observation written last is always the rows fill .. fill + stack. Of SB3X_FRAMES_OUTSIDE it is all there is. */
 typedef struct {
     uint8_t *rows;
-    uint8_t *patches; /* delta: the open block as it is encoded so far */
-    int64_t fill;     /* frames in the open block, < block_frames */
-    int64_t encoded;  /* bytes in `patches`; -1: the block will be kept as it is */
-    int64_t first;    /* bytes of the first frame in `patches` */
-    int64_t head;     /* token of the last frame, -1 before the first */
+    uint8_t *encoding; /* the open block as it is encoded so far */
+    int64_t encoded;   /* bytes in it; -1: the block will be kept as it is */
+    int64_t fill;      /* frames in the open block, < block_frames */
+    int64_t pieces;    /* pieces begun in `encoding`; of a codec, all are whole */
+    int64_t begins[MOST_PIECES]; /* where they begin */
+    int64_t first;     /* delta: bytes of the first frame */
+    int64_t changes;   /* delta: bytes of all frames but the first of each piece */
+    int64_t head;      /* token of the last frame, -1 before the first */
     int32_t open, reserved[2];
-    int32_t seals;         /* blocks that the planned write will fill, 0 to 2 */
-    int32_t sealed;        /* of those, how many were sealed */
-    uint8_t *given[2];     /* codec: what the caller has encoded for them */
-    int64_t given_length[2]; /* 0: keep them as they are; -1: not given yet */
+    int32_t seals;     /* blocks that the planned write will fill, 0 to 2 */
+    int32_t sealed;    /* of those, how many were sealed */
+    int32_t n_parts;   /* codec: pieces that it will fill */
+    int32_t taken;     /* of those, how many were taken */
+    int32_t is_old;    /* the open block is kept in another way than new ones, see sb3x_keep_as: it says nothing about theirs */
+    part *parts;
 } stream;
 
 /* One observation of a planned write. */
@@ -93,7 +116,7 @@ typedef struct {
     int64_t n_new; /* how many of its last frames are new to the stream: 0, 1 or all */
     int32_t stream;
     int32_t column;
-    uint8_t *staged; /* where its patches end if they are written already, see stage_frame; else NULL */
+    uint8_t *staged; /* where it ends in the encoding if it is written there already, see stage_frame; else NULL */
 } item;
 
 struct sb3x_store {
@@ -113,15 +136,21 @@ struct sb3x_store {
     int64_t n_items;
     /* memory: blocks.c */
     arena arena;
-    uint8_t *rows, *patches; /* of all streams */
-    int64_t rows_bytes, patches_bytes;
-    patch_scratch scratch;
-    int32_t base;     /* that new blocks are patched onto, or -1 */
+    uint8_t *rows, *encodings; /* of all streams */
+    int64_t rows_bytes, encodings_bytes;
+    part *parts;
+    int64_t parts_room; /* of a stream */
+    delta_writer writer;
+    /* How new blocks are kept: SB3X_FRAMES_..., the codec's number, frames in a piece (0: all, or as `delta` finds best). */
+    int64_t frames, codec, piece;
+    int64_t best_piece; /* delta: what the last block has shown */
+    int32_t base;     /* that new blocks of `delta` begin from, or -1 */
     int64_t base_age; /* blocks since it was made or looked at */
     int64_t unhelpful; /* blocks in a row that the codec did not shrink */
-    int64_t next_full; /* the item where sb3x_full_block goes on looking */
+    int64_t next_full; /* the item where sb3x_full_piece goes on looking */
     int32_t any_given;
     int32_t waits_for_encoded; /* the plan is not finished */
+    int32_t has_encoded;       /* blocks were encoded: reading them in order saves work */
     int32_t is_read_by_threads; /* the last batch was large enough */
     /* memory: frames outside */
     uint8_t *new_frames;
@@ -132,6 +161,10 @@ struct sb3x_store {
 };
 
 /* ---- index.c */
+
+static inline sb3x_shape shape_of(const sb3x_config *config) {
+    return (sb3x_shape){config->frame_bytes, config->row_bytes, config->channel_bytes};
+}
 
 static inline int64_t head_of(const sb3x_store *store, int64_t cell, int64_t column) {
     int64_t at = cell * store->config.n_columns + column;
@@ -144,6 +177,8 @@ int32_t new_block(sb3x_store *store, int32_t previous);
 void release_block(sb3x_store *store, int32_t id);
 /* Put the tables into the state of a store that nothing was written to. */
 void reset_index(sb3x_store *store);
+/* Forget what the caller has encoded for a plan. */
+void drop_given(sb3x_store *store);
 /* References of each block as cells, streams and bases imply them; `counts` has n_blocks entries. */
 void count_references(const sb3x_store *store, uint32_t *counts);
 
@@ -160,15 +195,34 @@ void tidy_chunks(sb3x_store *store);
 
 /* ---- appending.c: open blocks */
 
-/* Make a reserved block the open one of its stream, with the current base. */
+/* Make a reserved block the open one of its stream, as the store keeps new blocks. */
 void open_block(sb3x_store *store, stream *stream, int32_t id);
 /* Put a frame behind the open block and its patches behind the others, where nobody sees them yet. Where they end, or NULL: then
    the frame is to be added without. */
 uint8_t *stage_frame(sb3x_store *store, const stream *stream, const uint8_t *frame);
 void add_frames(sb3x_store *store, stream *stream, const uint8_t *frames, int64_t n, uint8_t *staged);
-/* Encode frames first .. fill - 1 of the open block, as far as they belong to it. */
+/* Encode what is in the open block from frame `first` on: as `delta`, or by taking the parts that the caller has encoded. */
 void encode_open_block(sb3x_store *store, stream *stream, int64_t first, uint8_t *end);
 /* Close the open block, which is full, and open the next. There must be room for it, see reserve_chunks. */
 void seal_block(sb3x_store *store, stream *stream);
+
+/* ---- pieces of blocks */
+
+/* Frames in a piece of the next block that is opened; 0: all of them. */
+uint64_t piece_of_new_block(const sb3x_store *store);
+
+static inline int64_t piece_frames(const sb3x_store *store, const block *one) {
+    return one->piece ? (int64_t)one->piece : store->config.block_frames;
+}
+
+static inline int64_t count_pieces(const sb3x_store *store, const block *one) {
+    return one->piece ? (store->config.block_frames + (int64_t)one->piece - 1) / (int64_t)one->piece : 1;
+}
+
+/* Bytes of a number that says where a piece begins. */
+static inline int64_t begin_bytes(const sb3x_store *store) { return store->block_bytes <= UINT32_MAX ? 4 : 8; }
+
+/* The bytes of a piece of a sealed, encoded block; 0 if what the block says cannot be right. */
+int find_piece(const sb3x_store *store, const block *one, int64_t piece, const uint8_t **begin, const uint8_t **end);
 
 #endif

@@ -28,12 +28,12 @@
 #endif
 
 /* The binding refuses a library with another version than its own: it would pass other arguments. */
-#define SB3X_VERSION 1
+#define SB3X_VERSION 2
 
 enum {
     SB3X_OK = 0,
     SB3X_NO_MEMORY = 1,    /* the system refused memory */
-    SB3X_ENCODE = 2,       /* a block has to be encoded by the caller first, see sb3x_full_block */
+    SB3X_ENCODE = 2,       /* a piece has to be encoded by the caller first, see sb3x_full_piece */
     SB3X_BAD_CELL = 3,     /* a cell, slot or env that does not exist */
     SB3X_CORRUPT = 4,      /* encoded bytes that cannot be right */
     SB3X_TOO_LARGE = 5,    /* sizes beyond what the tables can count */
@@ -61,8 +61,8 @@ typedef struct sb3x_store sb3x_store;
 
 enum {
     SB3X_FRAMES_RAW = 0,     /* blocks hold the frames as they are */
-    SB3X_FRAMES_DELTA = 1,   /* frames are patches on the frame before */
-    SB3X_FRAMES_CODEC = 2,   /* the caller encodes full blocks and decodes them */
+    SB3X_FRAMES_DELTA = 1,   /* frames are what has changed since the frame before */
+    SB3X_FRAMES_CODEC = 2,   /* the caller encodes pieces of blocks and decodes them */
     SB3X_FRAMES_OUTSIDE = 3, /* the caller keeps the frames; the store is an index only */
 };
 
@@ -73,12 +73,23 @@ typedef struct {
     int64_t stack;        /* frames in an observation */
     int64_t frame_bytes;  /* at least 1 */
     int64_t block_frames; /* at least `stack` */
-    int64_t frames;       /* SB3X_FRAMES_... */
+    int64_t frames;       /* SB3X_FRAMES_..., see sb3x_keep_as */
+    int64_t piece_frames;
+    int64_t row_bytes;     /* from a byte of a frame to the one below it, 0 if it has no rows */
+    int64_t channel_bytes; /* from a byte to the same place in the next channel, 0 if they are not apart */
 } sb3x_config;
 
 /* A new store, or NULL; `error` then says SB3X_NO_MEMORY, SB3X_TOO_LARGE or SB3X_BAD_ARGUMENT. */
 SB3X_API sb3x_store *sb3x_create(const sb3x_config *config, int32_t *error);
 SB3X_API void sb3x_destroy(sb3x_store *store);
+
+/* How blocks are kept that are opened from now on; others stay as they are, but a block that is open and would need another codec
+   than this one is kept raw. A planned write is forgotten. Not for, and not to, SB3X_FRAMES_OUTSIDE. A store begins with codec 0.
+
+   `codec` is a number of the caller's, below 256, that sb3x_coded_pieces tells again. An encoded block is cut into pieces of
+   `piece_frames` frames, each of which is decoded on its own; with 0 it is one piece, or, for SB3X_FRAMES_DELTA, pieces are as
+   long as they are read with little work. */
+SB3X_API int32_t sb3x_keep_as(sb3x_store *store, int64_t frames, int64_t codec, int64_t piece_frames);
 
 /* Forget everything that was written. Memory goes back to the system, but for one chunk. */
 SB3X_API int32_t sb3x_clear(sb3x_store *store);
@@ -97,7 +108,7 @@ typedef struct {
    (n_streams, stack * frame_bytes); `second` is not read where there is one column. Compares, and reserves all memory that the
    write may need; changes no cell. The observations must stay where they are until the commit, or the next plan.
 
-   SB3X_FRAMES_CODEC may answer SB3X_ENCODE: for each stream and part that sb3x_full_block tells, call sb3x_give_encoded, then
+   SB3X_FRAMES_CODEC may answer SB3X_ENCODE: for each stream and part that sb3x_full_piece tells, call sb3x_give_encoded, then
    call this function again with the same arguments and `resume` = 1.
    SB3X_FRAMES_OUTSIDE: `changes` tells the frames to keep, and freed blocks must have been let go of before. */
 SB3X_API int32_t sb3x_plan(sb3x_store *store, int64_t slot, const uint8_t *first, const uint8_t *second, int32_t resume,
@@ -107,10 +118,14 @@ SB3X_API int32_t sb3x_plan(sb3x_store *store, int64_t slot, const uint8_t *first
    `changes`, which may be NULL, tells the freed blocks of SB3X_FRAMES_OUTSIDE. */
 SB3X_API int32_t sb3x_commit(sb3x_store *store, sb3x_changes *changes);
 
-/* Where the next block lies that the plan needs encoded: its (block_frames, frame_bytes); NULL if none. */
-SB3X_API const uint8_t *sb3x_full_block(sb3x_store *store, int64_t *stream, int64_t *part);
+/* Where the next piece lies that the plan needs encoded: its (n_frames, frame_bytes); NULL if none. */
+SB3X_API const uint8_t *sb3x_full_piece(sb3x_store *store, int64_t *stream, int64_t *part, int64_t *n_frames);
 
-/* The encoded bytes of that block, which are copied; length 0 keeps the frames as they are. */
+/* The codec that this piece is to be encoded by: that of its block, or, if that is not open yet, of new blocks. -1 if there is no
+   such piece. */
+SB3X_API int64_t sb3x_codec_of(const sb3x_store *store, int64_t stream, int64_t part);
+
+/* The encoded bytes of that piece, which are copied; length 0 keeps the frames as they are. */
 SB3X_API int32_t sb3x_give_encoded(sb3x_store *store, int64_t stream, int64_t part, const uint8_t *data, int64_t length);
 
 /* ---- writing anywhere. A plan that was not committed is forgotten. */
@@ -150,28 +165,34 @@ SB3X_API int64_t sb3x_token_end(const sb3x_store *store);
 
 enum { SB3X_FIRST_COLUMN = 1, SB3X_SECOND_COLUMN = 2, SB3X_BOTH_COLUMNS = 3 };
 
-/* Copy observations to `out`: (columns asked for, n, stack * frame_bytes), zeros where nothing was written. Observation i is in
-   slot slots[i] and env envs[i]; with envs NULL, slots are cells. `decoded` is NULL, or for SB3X_FRAMES_CODEC the result of
-   sb3x_coded_blocks, with `frames` filled in by the caller. */
+/* Pieces that the caller decodes, in arrays of the caller. */
 typedef struct {
     int64_t n;
-    int64_t *blocks;        /* (n,), ascending */
-    int64_t *n_frames;      /* (n,): how many of their first frames are needed */
+    int64_t *pieces;        /* (n,): numbers, ascending */
+    int64_t *codecs;        /* (n,): who has encoded them */
+    int64_t *begins;        /* (n,): where their bytes begin in what sb3x_coded_bytes copies */
+    int64_t *lengths;       /* (n,) */
+    int64_t *n_frames;      /* (n,): how many frames they hold */
     const uint8_t **frames; /* (n,): where the caller has decoded them to */
 } sb3x_decoded;
 
+/* Copy observations to `out`: (columns asked for, n, stack * frame_bytes), zeros where nothing was written. Observation i is in
+   slot slots[i] and env envs[i]; with envs NULL, slots are cells. `decoded` is NULL, or the result of sb3x_coded_pieces, with
+   `frames` filled in by the caller. */
 SB3X_API int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                              const sb3x_decoded *decoded, uint8_t *out);
 
 /* A batch will be read soon: if the last one was large, the threads that will share its work wake up meanwhile. */
 SB3X_API void sb3x_expect_gather(const sb3x_store *store);
 
-/* The blocks that a gather needs decoded, into arrays with room for 2 * n * columns entries. */
-SB3X_API int32_t sb3x_coded_blocks(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
-                                   sb3x_decoded *decoded);
+/* The pieces that a gather needs decoded, into arrays with room for sb3x_most_pieces(...) entries. `*n_bytes` is how many bytes
+   they have together. */
+SB3X_API int64_t sb3x_most_pieces(const sb3x_store *store, int64_t n, int32_t columns);
+SB3X_API int32_t sb3x_coded_pieces(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
+                                   sb3x_decoded *decoded, int64_t *n_bytes);
 
-/* The bytes that sb3x_give_encoded was given for a block; they stay where they are until the next write. */
-SB3X_API const uint8_t *sb3x_encoded(const sb3x_store *store, int64_t block, int64_t *length);
+/* The bytes of these pieces, one behind the other. */
+SB3X_API int32_t sb3x_coded_bytes(const sb3x_store *store, const sb3x_decoded *decoded, uint8_t *out);
 
 /* ---- looking and saving */
 
@@ -200,13 +221,20 @@ SB3X_API int32_t sb3x_load(sb3x_store *store, const uint8_t *data, int64_t n);
 
 /* ---- codecs: stateless */
 
-/* `delta`: n_frames frames as patches, the first of them on `base` (NULL for zeros). The bytes written, or -1 if they do not
-   fit into `room`. */
-SB3X_API int64_t sb3x_delta_encode(const uint8_t *frames, int64_t n_frames, int64_t frame_bytes, const uint8_t *base,
+/* How the bytes of a frame lie; see sb3x_config. */
+typedef struct {
+    int64_t bytes;
+    int64_t row;
+    int64_t channel;
+} sb3x_shape;
+
+/* `delta`: frames as what has changed since the one before, the first of them since `base` (NULL for zeros). The bytes written, or
+   -1 if they do not fit into `room`. */
+SB3X_API int64_t sb3x_delta_encode(const sb3x_shape *shape, const uint8_t *frames, int64_t n_frames, const uint8_t *base,
                                    uint8_t *out, int64_t room);
 /* The first n_frames frames of n encoded bytes. */
-SB3X_API int32_t sb3x_delta_decode(const uint8_t *data, int64_t n, const uint8_t *base, int64_t n_frames, int64_t frame_bytes,
-                                   uint8_t *out);
+SB3X_API int32_t sb3x_delta_decode(const sb3x_shape *shape, const uint8_t *data, int64_t n, const uint8_t *base,
+                                   int64_t n_frames, uint8_t *out);
 
 /* Runs of equal items of 1, 2, 4 or 8 bytes, none longer than `longest`, or than fits into a length; lengths are numbers of
    length_bytes (1, 2, 4 or 8).

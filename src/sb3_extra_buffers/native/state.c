@@ -1,8 +1,9 @@
 /* A store as a whole: what it takes, whether it is consistent, and its bytes for saving.
 
    Saved, all numbers little endian, one part behind the other:
-     6 x int64     magic, blocks, heads, base, age of the base, unhelpful blocks
-     blocks        int32 previous, int32 base, int64 length: -1 free, 0 open, reserved or kept outside, else sealed
+     10 x int64    magic, blocks, heads, base, age of the base, unhelpful blocks, frames, codec, piece, best piece
+     blocks        int32 previous, int32 base, int48 length, int16 piece: both -1 free; length 0 open, reserved or kept outside,
+                   else sealed
      heads         int64 token + 1, up to the last cell that was written
      streams       int64 fill, head, open, reserved 0, reserved 1, bytes; then the rows as `delta`, or as they are
      sealed blocks, one behind the other
@@ -12,12 +13,12 @@
 
 #include "internal.h"
 
-#define MAGIC 0x3158334253LL /* "SB3X1" */
+#define MAGIC 0x3258334253LL /* "SB3X2" */
 
 /* No count of blocks gets there. */
 #define MOST_COUNTED ((int64_t)1 << 62)
 
-enum { HEADER_NUMBERS = 6, STREAM_NUMBERS = 6 };
+enum { HEADER_NUMBERS = 10, STREAM_NUMBERS = 6 };
 
 /* ---- looking */
 
@@ -26,7 +27,7 @@ void sb3x_measure(const sb3x_store *store, sb3x_usage *usage) {
     int64_t in_use = 0, open_bytes = store->rows_bytes;
     for (int64_t i = 0; i < store->n_blocks; i++) in_use += store->blocks[i].references > 0;
     for (int64_t i = 0; i < config->n_streams; i++)
-        if (store->patches && store->streams[i].encoded > 0) open_bytes += store->streams[i].encoded;
+        if (store->encodings && store->streams[i].encoded > 0) open_bytes += store->streams[i].encoded;
     /* Of the heads only what was written to is in memory: the rest are pages that were never touched. */
     int64_t tables = store->n_written * (store->wide_heads ? 8 : 4) + store->blocks_room * (int64_t)sizeof(block);
     *usage = (sb3x_usage){
@@ -146,8 +147,8 @@ static int64_t rows_to_save(const sb3x_store *store, const stream *stream) {
 /* The rows of a stream; encoded to `room`, which has space for them, where that makes them smaller. */
 static void write_stream(writer *writer, const sb3x_store *store, const stream *stream, uint8_t *room) {
     int64_t nbytes = rows_to_save(store, stream) * store->config.frame_bytes, length = -1;
-    if (room)
-        length = sb3x_delta_encode(stream->rows, rows_to_save(store, stream), store->config.frame_bytes, NULL, room, nbytes);
+    const sb3x_shape shape = shape_of(&store->config);
+    if (room) length = sb3x_delta_encode(&shape, stream->rows, rows_to_save(store, stream), NULL, room, nbytes);
     const int64_t numbers[STREAM_NUMBERS] = {
         stream->fill, stream->head, stream->open, stream->reserved[0], stream->reserved[1], length};
     write_bytes(writer, numbers, sizeof numbers);
@@ -159,13 +160,14 @@ static void write_stream(writer *writer, const sb3x_store *store, const stream *
 
 static void write_store(writer *writer, const sb3x_store *store, uint8_t *room) {
     const int64_t heads = used_heads(store), n_columns = store->config.n_columns;
-    const int64_t header[HEADER_NUMBERS] = {MAGIC, store->n_blocks, heads, store->base, store->base_age, store->unhelpful};
+    const int64_t header[HEADER_NUMBERS] = {MAGIC,           store->n_blocks, heads,        store->base,  store->base_age,
+                                            store->unhelpful, store->frames,   store->codec, store->piece, store->best_piece};
     write_bytes(writer, header, sizeof header);
     for (int64_t i = 0; i < store->n_blocks; i++) {
         const block *one = &store->blocks[i];
         write_bytes(writer, &one->previous, 4);
         write_bytes(writer, &one->base, 4);
-        write_number(writer, one->references > 0 ? one->length : -1);
+        write_number(writer, one->references > 0 ? one->length | (int64_t)one->piece << 48 : -1);
     }
     for (int64_t i = 0; i < heads; i++) write_number(writer, head_of(store, i / n_columns, i % n_columns) + 1);
     for (int64_t i = 0; i < store->config.n_streams; i++) write_stream(writer, store, &store->streams[i], room);
@@ -227,8 +229,7 @@ static int is_sealed(const sb3x_store *store, int64_t id) {
 }
 
 static int is_base(const sb3x_store *store, int64_t id) {
-    return is_sealed(store, id) && store->blocks[id].base == BLOCK_RAW && store->blocks[id].length == store->config.frame_bytes &&
-           store->config.frames == SB3X_FRAMES_DELTA;
+    return is_sealed(store, id) && store->blocks[id].base == BLOCK_RAW && store->blocks[id].length == store->config.frame_bytes;
 }
 
 /* Whether a block that holds frames of a stream can be before another. A base of one-frame blocks looks like one of them. */
@@ -240,15 +241,15 @@ static int is_stream_block(const sb3x_store *store, int64_t id) {
 
 static int check_block(const sb3x_store *store, int64_t id) {
     const block *one = &store->blocks[id];
-    const int64_t frames = store->config.frames;
     if (one->previous < -1 || one->previous >= store->n_blocks || one->previous == id) return 0;
-    if (one->base < BLOCK_CODED || one->base >= store->n_blocks) return 0;
+    if (one->base <= BLOCK_CODED - MOST_CODECS || one->base >= store->n_blocks) return 0;
     if (one->base >= 0 && !is_base(store, one->base)) return 0;
-    if (frames == SB3X_FRAMES_OUTSIDE) return one->length == 0;
+    if (one->piece && (one->base == BLOCK_RAW || one->piece >= store->config.block_frames || count_pieces(store, one) > MOST_PIECES))
+        return 0;
+    if (store->config.frames == SB3X_FRAMES_OUTSIDE) return one->length == 0 && one->base == BLOCK_RAW;
     if (one->length == 0) return one->place != NO_PLACE; /* open or reserved by a stream */
     if (one->base == BLOCK_RAW) return one->length == store->block_bytes || is_base(store, id);
-    if (frames == SB3X_FRAMES_RAW || one->length >= store->block_bytes) return 0;
-    return 1;
+    return one->length < store->block_bytes;
 }
 
 static int load_blocks(sb3x_store *store, reader *reader, int64_t n) {
@@ -264,11 +265,15 @@ static int load_blocks(sb3x_store *store, reader *reader, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *row = read_bytes(reader, 16);
         block *one = &store->blocks[i];
-        *one = (block){NULL, 0, 1, -1, BLOCK_RAW, NO_PLACE};
+        int64_t length;
+        *one = (block){.references = 1, .place = NO_PLACE};
         memcpy(&one->previous, row, 4);
         memcpy(&one->base, row + 4, 4);
-        memcpy(&one->length, row + 8, 8);
-        if (one->length < 0) *one = (block){NULL, 0, 0, -1, BLOCK_RAW, NO_PLACE};
+        memcpy(&length, row + 8, 8);
+        one->length = length & (((int64_t)1 << 47) - 1);
+        one->piece = (uint64_t)length >> 48;
+        if (length >= 0 && length >> 47 & 1) return 0; /* lengths are positive */
+        if (length < 0) *one = (block){.previous = -1, .base = BLOCK_RAW, .place = NO_PLACE};
     }
     return 1;
 }
@@ -293,7 +298,12 @@ static int load_stream(sb3x_store *store, reader *reader, int64_t number) {
     int64_t rows = rows_to_save(store, stream), nbytes = rows * config->frame_bytes;
     const uint8_t *data = read_bytes(reader, numbers[5] >= 0 ? numbers[5] : nbytes);
     if (!data) return 0;
-    if (numbers[5] >= 0) return sb3x_delta_decode(data, numbers[5], NULL, rows, config->frame_bytes, stream->rows) == SB3X_OK;
+    if (numbers[5] >= 0) {
+        const sb3x_shape shape = shape_of(config);
+        int32_t status = sb3x_delta_decode(&shape, data, numbers[5], NULL, rows, stream->rows);
+        reader->is_refused = status == SB3X_NO_MEMORY;
+        return status == SB3X_OK;
+    }
     memcpy(stream->rows, data, (size_t)nbytes);
     return 1;
 }
@@ -307,9 +317,7 @@ static int check_links(const sb3x_store *store) {
         const stream *stream = &store->streams[i];
         int64_t previous = store->blocks[stream->open].previous;
         if (previous >= 0 && !is_stream_block(store, previous)) return 0;
-        /* What open_block and new_block have set: it says how the block will be sealed. */
-        if (store->blocks[stream->open].base == BLOCK_RAW) return 0;
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < 2; k++) /* as new_block leaves them */
             if (store->blocks[stream->reserved[k]].base != BLOCK_RAW) return 0;
         int64_t expected = (int64_t)stream->open * config->block_frames + stream->fill - 1;
         if (stream->fill == 0) expected = previous < 0 ? -1 : previous * config->block_frames + config->block_frames - 1;
@@ -364,6 +372,23 @@ static int rebuild(sb3x_store *store, reader *reader) {
     return is_right;
 }
 
+/* How new blocks are kept, and what reading the loaded ones needs. */
+static int load_ways(sb3x_store *store, reader *reader, const int64_t *ways) {
+    if (store->config.frames == SB3X_FRAMES_OUTSIDE) return ways[0] == SB3X_FRAMES_OUTSIDE;
+    int any_delta = 0;
+    for (int64_t i = 0; i < store->n_blocks; i++) {
+        if (!is_block(store, i)) continue;
+        any_delta = any_delta || is_delta(store->blocks[i].base);
+        store->has_encoded = store->has_encoded || store->blocks[i].base != BLOCK_RAW;
+    }
+    if (ways[3] < 0 || ways[3] > MOST_COUNTED) return 0;
+    int32_t status = any_delta ? sb3x_keep_as(store, SB3X_FRAMES_DELTA, 0, 0) : SB3X_OK;
+    if (status == SB3X_OK) status = sb3x_keep_as(store, ways[0], ways[1], ways[2]);
+    store->best_piece = ways[3];
+    reader->is_refused = status == SB3X_NO_MEMORY;
+    return status == SB3X_OK;
+}
+
 static int load_all(sb3x_store *store, reader *reader) {
     const sb3x_config *config = &store->config;
     int64_t header[HEADER_NUMBERS];
@@ -382,12 +407,14 @@ static int load_all(sb3x_store *store, reader *reader) {
     store->base = (int32_t)header[3];
     if (header[3] != -1 && !is_base(store, header[3])) return 0;
     store->base_age = header[4];
+    if (!load_ways(store, reader, header + 6)) return 0;
     store->unhelpful = header[5];
     if (!check_links(store) || !rebuild(store, reader) || !load_payload(store, reader)) return 0;
     for (int64_t i = 0; i < config->n_streams; i++) {
         stream *stream = &store->streams[i];
-        stream->encoded = config->frames == SB3X_FRAMES_RAW ? -1 : 0;
-        if (config->frames == SB3X_FRAMES_DELTA) encode_open_block(store, stream, 0, NULL);
+        stream->encoded = store->blocks[stream->open].base == BLOCK_RAW ? -1 : 0;
+        stream->pieces = stream->changes = 0;
+        encode_open_block(store, stream, 0, NULL); /* the caller's codec gets to it with the next step */
     }
     return 1;
 }
@@ -398,6 +425,9 @@ int32_t sb3x_load(sb3x_store *store, const uint8_t *data, int64_t n) {
     store->n_blocks = 0;
     store->free_blocks = -1;
     if (load_all(store, &reader)) return SB3X_OK;
+    store->frames = store->config.frames;
+    store->codec = 0;
+    store->piece = store->config.piece_frames;
     sb3x_clear(store);
     return reader.is_refused ? SB3X_NO_MEMORY : SB3X_CORRUPT;
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import addressof, byref, c_char, c_int32, c_int64
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from sb3_extra_buffers.native.binding import (
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
+Encode = Callable[[int, Bytes], Any]
 #: How the core keeps frames, `SB3X_FRAMES_...`.
 RAW, DELTA, CODEC, OUTSIDE = range(4)
 
@@ -50,18 +51,24 @@ class Changes(NamedTuple):
     freed: Ints
 
 
-class CodedBlock(NamedTuple):
-    """A block that must be decoded for a batch: its number, its bytes, and how many of its first frames are needed."""
+class CodedPieces(NamedTuple):
+    """Pieces that must be decoded for a batch: who has encoded each, where its bytes lie, and how many frames are needed."""
 
-    number: int
-    data: memoryview
-    n_frames: int
+    data: Bytes
+    codecs: Ints
+    begins: Ints
+    lengths: Ints
+    n_frames: Ints
+    decoded: Decoded
 
 
 class NativeStore:
     """One `sb3x_store`. Not for several threads at a time.
 
     :param frames: `RAW`, `DELTA`, `CODEC` or `OUTSIDE`
+    :param piece_frames: see `keep_as`
+    :param row_bytes: from a byte of a frame to the one below it; 0 if it has no rows
+    :param channel_bytes: from a byte to the same place in the next channel; 0 if they are not apart
     """
 
     def __init__(
@@ -74,13 +81,16 @@ class NativeStore:
         frame_bytes: int,
         block_frames: int,
         frames: int,
+        piece_frames: int = 0,
+        row_bytes: int = 0,
+        channel_bytes: int = 0,
     ) -> None:
         self.core = core()
         self.n_columns, self.stack, self.frame_bytes, self.block_frames = n_columns, stack, frame_bytes, block_frames
         sizes = (n_cells, n_streams, n_columns, stack, frame_bytes, block_frames)
         if max(sizes) >= 2**62:
             raise ValueError(self._too_large(sizes))
-        config, error = Config(*sizes, frames), c_int32()
+        config, error = Config(*sizes, frames, piece_frames, row_bytes, channel_bytes), c_int32()
         self.handle: int | None = self.core.sb3x_create(byref(config), byref(error))
         if not self.handle:
             if error.value == TOO_LARGE:
@@ -109,11 +119,12 @@ class NativeStore:
 
     # ---- writing
 
-    def plan(self, slot: int, first: NDArray[Any], second: NDArray[Any], encode: Callable[[Bytes], Any] | None = None) -> None:
+    def plan(self, slot: int, first: NDArray[Any], second: NDArray[Any], encode: Encode | None = None) -> None:
         """Plan to write the observations of a step. Nothing has changed yet; the arrays are kept until the commit.
 
         :param first: C-contiguous observations of all streams
-        :param encode: encodes a block ``(block_frames, frame_bytes)``; gives bytes, or None to keep it as it is
+        :param encode: encodes a piece ``(frames, frame_bytes)`` by the codec of this number; gives bytes, or None to keep it
+            as it is
         """
         self._planned = slot, first, second
         try:
@@ -123,7 +134,7 @@ class NativeStore:
                 one, two = address_of(first), address_of(second)
             status = self.core.sb3x_plan(self.handle, slot, one, two, 0, self._changes_at)
             while status == ENCODE and encode is not None:
-                self._encode_full_blocks(encode)
+                self._encode_full_pieces(encode)
                 status = self.core.sb3x_plan(self.handle, slot, one, two, 1, self._changes_at)
             if status != OK:
                 check(status, "store a step of observations")
@@ -131,7 +142,7 @@ class NativeStore:
             self._planned = None
             raise
 
-    def plan_again(self, encode: Callable[[Bytes], Any]) -> None:
+    def plan_again(self, encode: Encode) -> None:
         """Plan again what is planned, if anything is: the core has one plan at a time, and another write came in between."""
         if self._planned is not None:
             self.plan(*self._planned, encode)
@@ -141,7 +152,7 @@ class NativeStore:
         self.core.sb3x_commit(self.handle, self._changes_at)
         self._planned = None
 
-    def write(self, column: int, cells: Ints, observations: NDArray[Any], encode: Callable[[Bytes], Any]) -> None:
+    def write(self, column: int, cells: Ints, observations: NDArray[Any], encode: Encode) -> None:
         """Write observations into cells of a column, one after the other, each whole or not at all."""
         done = c_int64(-1)
         where, what = address_of(cells), address_of(observations)
@@ -149,16 +160,26 @@ class NativeStore:
             status = self.core.sb3x_write(self.handle, column, where, len(cells), what, byref(done))
             if status != ENCODE:
                 break
-            self._encode_full_blocks(encode)
+            self._encode_full_pieces(encode)
         check(status, "store observations")
 
-    def _encode_full_blocks(self, encode: Callable[[Bytes], Any]) -> None:
-        stream, part = c_int64(), c_int64()
-        while address := self.core.sb3x_full_block(self.handle, byref(stream), byref(part)):
-            data = encode(array_at(address, (self.block_frames, self.frame_bytes)))
+    def _encode_full_pieces(self, encode: Encode) -> None:
+        stream, part, n = c_int64(), c_int64(), c_int64()
+        while address := self.core.sb3x_full_piece(self.handle, byref(stream), byref(part), byref(n)):
+            codec = self.core.sb3x_codec_of(self.handle, stream, part)
+            data = encode(codec, array_at(address, (n.value, self.frame_bytes)))
             given = np.frombuffer(b"" if data is None else data, np.uint8)
             status = self.core.sb3x_give_encoded(self.handle, stream, part, address_of(given), given.size)
-            check(status, "keep an encoded block")
+            check(status, "keep an encoded piece")
+
+    def keep_as(self, frames: int, codec: int = 0, piece_frames: int = 0) -> None:
+        """Keep blocks that are opened from now on in another way. Not while a step is planned.
+
+        :param frames: `RAW`, `DELTA` or `CODEC`
+        :param codec: a number, below 256, that `coded_pieces` tells again
+        :param piece_frames: frames that are encoded together; 0 for a whole block, or, for `DELTA`, as it finds best
+        """
+        check(self.core.sb3x_keep_as(self.handle, frames, codec, piece_frames), "change the codec")
 
     # ---- frames outside
 
@@ -215,31 +236,24 @@ class NativeStore:
         """A batch will be read soon."""
         self.core.sb3x_expect_gather(self.handle)
 
-    def gather_coded(
-        self, slots: Ints, envs: Ints | None, columns: int, out: int, decode: Callable[[list[CodedBlock]], list[Bytes]]
-    ) -> None:
-        """The same where blocks have to be decoded by a codec.
-
-        :param decode: the first frames of each block, in arrays of their own
-        """
-        most = 4 * len(slots) + 1
-        blocks, n_frames = np.empty(most, np.int64), np.empty(most, np.int64)
-        decoded = Decoded(0, address_of(blocks), address_of(n_frames), None)
-        status = self.core.sb3x_coded_blocks(
-            self.handle, address_of(slots), None if envs is None else address_of(envs), len(slots), columns, byref(decoded)
-        )
-        check(status, "read observations")
-        wanted = list(self._coded(blocks[: decoded.n], n_frames[: decoded.n]))
-        frames = decode(wanted)
-        addresses = np.array([address_of(one) for one in frames], np.uint64)
-        decoded.frames = address_of(addresses) if len(frames) else None
-        self.gather(slots, envs, columns, out, decoded)
-
-    def _coded(self, blocks: Ints, n_frames: Ints) -> Iterator[CodedBlock]:
-        length = c_int64()
-        for number, count in zip(blocks.tolist(), n_frames.tolist(), strict=True):
-            address = self.core.sb3x_encoded(self.handle, number, byref(length))
-            yield CodedBlock(number, memoryview((ctypes.c_ubyte * length.value).from_address(address)).cast("B"), count)
+    def coded_pieces(self, slots: Ints, envs: Ints | None, columns: int) -> CodedPieces | None:
+        """What has to be decoded before `gather` can be called; None if nothing."""
+        most = self.core.sb3x_most_pieces(self.handle, len(slots), columns)
+        table, n_bytes = np.empty((5, most), np.int64), c_int64()
+        start, step = address_of(table), 8 * most
+        decoded = Decoded(0, *(start + i * step for i in range(5)), None)
+        status = self.core.sb3x_coded_pieces(
+            self.handle, address_of(slots), None if envs is None else address_of(envs), len(slots), columns, byref(decoded),
+            byref(n_bytes),
+        )  # fmt: skip
+        if status != OK:
+            check(status, "read observations")
+        if not decoded.n:
+            return None
+        data = np.empty(n_bytes.value, np.uint8)
+        check(self.core.sb3x_coded_bytes(self.handle, byref(decoded), address_of(data)), "read observations")
+        codecs, begins, lengths, n_frames = table[1:, : decoded.n]
+        return CodedPieces(data, codecs, begins, lengths, n_frames, decoded)
 
     def tokens(self, slots: Ints, envs: Ints | None, columns: int) -> tuple[Ints, Ints]:
         """The tokens of all frames of observations, each once, and the order ``(columns, n, stack)`` that reads them."""

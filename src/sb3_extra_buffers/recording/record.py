@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from sb3_extra_buffers.codecs import make_codec
+from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
 from sb3_extra_buffers.errors import CodecError
 from sb3_extra_buffers.recording.dtypes import fitted, parse_dtypes
 from sb3_extra_buffers.store import ArrayView, LeafStore, MemoryUsage, StorePlan
@@ -73,10 +73,10 @@ class RecordBuffer:
         self.size = size
         self.frame_shape = (ch_num, *res)  # as kept: (C, H, W)
         self._compressed = compression_method is not None
-        if compression_kwargs and compression_method in (None, "auto"):
+        if compression_kwargs and compression_method in (None, *AUTO):
             raise CodecError(f"compression_kwargs={dict(compression_kwargs)} needs the name of a codec as compression_method")
-        self._codec = None
-        if compression_method is not None and compression_method != "auto":
+        self._codec: Codec | str = compression_method or "auto"
+        if compression_method is not None and compression_method not in AUTO:
             self._codec = make_codec(compression_method, compression_kwargs, elem_type=self.dtypes.frame.name)
         self.clear()
 
@@ -176,13 +176,13 @@ class RecordBuffer:
         """What the kept steps would take in plain arrays, and what they take."""
         rest = len(self) * sum(part.itemsize for part in (self.dtypes.reward, self.dtypes.action, *self.dtypes.features))
         if isinstance(self.frames, ArrayView):
-            raw, stored, _, blocks = self.frames.leaf.store.memory_usage()
+            raw, stored, _, blocks, codec = self.frames.leaf.store.memory_usage()
         else:
             n = len(self) if self._keeps_frames else 0
             raw = stored = n * math.prod(self.frame_shape) * self.dtypes.frame.itemsize
-            blocks = 0
+            blocks, codec = 0, "none"
         raw, stored = raw + rest, stored + rest
-        return MemoryUsage(raw, stored, stored / raw if raw else 0.0, blocks)
+        return MemoryUsage.of(raw, stored, blocks, codec)
 
     def __repr__(self) -> str:
         channels, height, width = self.frame_shape

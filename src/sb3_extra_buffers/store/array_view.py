@@ -113,7 +113,8 @@ class ArrayView:
         self.dtype = np.dtype(dtype)
         self.stored_dtype = self.dtype if stored_dtype is None else np.dtype(stored_dtype)
         self._shape, self._given_cells = tuple(shape), cells
-        self._is_whole = cells is None and len(self._shape) == 2  # (buffer_size, n_envs, ...), as SB3 samples it
+        # (buffer_size, n_envs, ...), as SB3 samples it. CompressedArray has one stream, whatever its axes are.
+        self._is_whole = cells is None and len(self._shape) == 2 and self._shape[1] == leaf.plan.n_streams
         self._slot_shape = self.shape[1:]
         self._rows = leaf.store if self._is_whole and isinstance(leaf.store, RowStore) else None
         self._reader = Reader(leaf) if reader is None else reader

@@ -19,17 +19,21 @@ Cells = NDArray[np.int64]
 
 
 class MemoryUsage(NamedTuple):
-    """What observations take. `raw_bytes` is what plain arrays of the written cells would take."""
+    """What observations take. `raw_bytes` is what plain arrays of the written cells would take.
+
+    `codec` says how new observations are encoded, and why.
+    """
 
     raw_bytes: int
     stored_bytes: int
     ratio: float
     blocks: int
+    codec: str = ""
 
     @classmethod
-    def of(cls, raw_bytes: int, stored_bytes: int, blocks: int = 0) -> MemoryUsage:
+    def of(cls, raw_bytes: int, stored_bytes: int, blocks: int = 0, codec: str = "none") -> MemoryUsage:
         """The usage with its ratio, which is 0 for an empty store."""
-        return cls(raw_bytes, stored_bytes, stored_bytes / raw_bytes if raw_bytes else 0.0, blocks)
+        return cls(raw_bytes, stored_bytes, stored_bytes / raw_bytes if raw_bytes else 0.0, blocks, codec)
 
 
 class Store(ABC):

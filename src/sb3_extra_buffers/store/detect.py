@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.codecs import auto_codec, make_codec
+from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.codecs.base import Codec
-from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
 from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.host.blocks import BlockStore
 from sb3_extra_buffers.store.host.rows import RowStore
-from sb3_extra_buffers.store.layout import FrameLayout, layout_for_stack, possible_stacks
+from sb3_extra_buffers.store.layout import SMALLEST_FRAME, FrameLayout, layout_for_stack, possible_stacks
 
 #: Changed observations that are no shifted repetition before a leaf counts as not stacked.
 MOST_MISSES = 16
@@ -23,6 +22,8 @@ MOST_MISSES = 16
 MOST_WAITING = 2048
 #: The stack that is assumed where nothing has moved so far. A wrong guess costs memory, never correctness.
 _USUAL_STACK = 4
+#: Bytes of frames in a block, unless that would be fewer than four frames.
+_USUAL_BLOCK = 1 << 18
 #: Open blocks of so many bytes, or so many cells, may be too much. It is tried out before the first observation comes.
 _LARGE_BLOCKS, _MANY_CELLS = 1 << 30, 1 << 31
 
@@ -31,7 +32,7 @@ _LARGE_BLOCKS, _MANY_CELLS = 1 << 30, 1 << 31
 class StorePlan:
     """All that is known about a leaf before its first observation.
 
-    :param codec: None for `auto`
+    :param codec: a codec, or a taste: ``"auto"``, ``"auto-fast"`` or ``"auto-small"``
     :param frame_stack: None for `auto`
     :param block_frames: None for a number that suits the frames
     """
@@ -41,18 +42,20 @@ class StorePlan:
     n_cells: int
     n_streams: int
     n_columns: int
-    codec: Codec | None = None
+    codec: Codec | str = "auto"
     frame_stack: int | None = None
     block_frames: int | None = None
 
     def build(self, layout: FrameLayout) -> Store:
-        """The store for a layout, with `auto` resolved."""
-        if self.codec is None and layout.stack == 1 and 0 < layout.frame_bytes < SMALLEST_FRAME:
-            return RowStore(layout, self.n_cells, n_streams=self.n_streams, n_columns=self.n_columns)
-        codec = self.codec or make_codec(auto_codec(layout.frame_shape, layout.dtype))
+        """The store for a layout. With a taste, what is too small, or a vector of floats, is shared but not encoded."""
+        codec, is_small = self.codec, layout.frame_bytes < SMALLEST_FRAME
+        if isinstance(codec, str) and (is_small or (layout.dtype.kind == "f" and len(layout.frame_shape) <= 1)):
+            if is_small and layout.stack == 1 and layout.frame_bytes > 0:
+                return RowStore(layout, self.n_cells, n_streams=self.n_streams, n_columns=self.n_columns)
+            codec = make_codec("none")
         return BlockStore(
             layout, self.n_cells, codec, n_streams=self.n_streams, n_columns=self.n_columns,
-            block_frames=self._block_frames(layout),
+            block_frames=self._block_frames(layout), is_whole=self.block_frames is not None,
         )  # fmt: skip
 
     def _block_frames(self, layout: FrameLayout) -> int:
@@ -90,11 +93,15 @@ class StorePlan:
 
 
 def default_block_frames(layout: FrameLayout, stream_length: int) -> int:
-    """Frames in a block: 16, more where frames are tiny, fewer where they are huge or few; never less than a stack.
+    """Frames in a block: 16, more where frames are tiny, fewer where they are large or few; never less than a stack.
+
+    A block is copied when it is full, in one `add`, so large ones would make that `add` a slow one.
 
     :param stream_length: observations that a stream keeps
     """
-    usual = 64 if layout.frame_bytes < 1024 else 16 if layout.frame_bytes <= 1 << 17 else 8
+    usual = 64 if layout.frame_bytes < 1024 else 16
+    while usual > 4 and usual * layout.frame_bytes > _USUAL_BLOCK:
+        usual //= 2
     return max(min(usual, stream_length), layout.stack)
 
 

@@ -21,6 +21,8 @@ from sb3_extra_buffers.native import join_parts
 
 #: Stacks that are looked for; longer ones can be set by hand.
 LONGEST_STACK = 16
+#: Below this many bytes a frame costs more to encode than it saves; measured on vectors and small grids.
+SMALLEST_FRAME = 256
 #: Frames of fewer bytes are not worth a place of their own.
 SMALLEST_STACKED_FRAME = 64
 
@@ -61,6 +63,23 @@ class FrameLayout:
         if self.stack > 1:
             shape[self.axis] //= self.stack
         return tuple(shape)
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """From a byte of a frame to the one below it; 0 for a vector."""
+        return math.prod(self._image[1:]) * self.dtype.itemsize if len(self._image) > 1 else 0
+
+    @cached_property
+    def channel_bytes(self) -> int:
+        """From a byte of a frame to the same place in its next channel; 0 where channels are not apart."""
+        is_planar = len(self.frame_shape) == 3 and self._image == self.frame_shape[1:]
+        return self.frame_bytes // self.frame_shape[0] if is_planar and self.frame_shape[0] > 1 else 0
+
+    @cached_property
+    def _image(self) -> tuple[int, ...]:
+        """The axes of a frame within which a pixel has neighbours: those of a channel where channels come first."""
+        shape = self.frame_shape
+        return shape[1:] if len(shape) == 3 and shape[0] < shape[-1] else shape
 
     def to_bytes(self, observations: NDArray[Any]) -> Bytes:
         """Bytes of observations with their frames one behind the other: ``(n, *shape)`` -> ``(n, observation_bytes)``."""

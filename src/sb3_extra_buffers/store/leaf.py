@@ -45,7 +45,7 @@ class LeafStore:
         """How observations are encoded, as a shorthand, e.g. ``"zstd/3"``; None as long as `auto` waits for the layout."""
         if self._detector is None:
             return self.store.method
-        return None if self.plan.codec is None else self.plan.codec.spec
+        return None if isinstance(self.plan.codec, str) else self.plan.codec.spec
 
     def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
         """See `Store.prepare_step`."""

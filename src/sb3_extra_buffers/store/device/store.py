@@ -21,7 +21,6 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.codecs.registry import SMALLEST_FRAME
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native import NativeStore
 from sb3_extra_buffers.native.store import OUTSIDE
@@ -31,7 +30,7 @@ from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, MakeMemory, Saved
 from sb3_extra_buffers.store.device.observations import line_bytes_of, observations_of, torch_dtype
 from sb3_extra_buffers.store.device.rows import Tokens
-from sb3_extra_buffers.store.layout import FrameLayout
+from sb3_extra_buffers.store.layout import SMALLEST_FRAME, FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
 FORMAT = 1
@@ -216,7 +215,7 @@ class DeviceStore(Store):
         self._settle()
         usage = self._index.usage()
         stored = self.memory.nbytes + self.memory.host_bytes + usage.stored_bytes
-        return MemoryUsage.of(usage.n_written * self.layout.observation_bytes, stored, usage.n_blocks)
+        return MemoryUsage.of(usage.n_written * self.layout.observation_bytes, stored, usage.n_blocks, self.method)
 
     def check(self) -> None:
         """Raise an error unless all counts and links are what the cells imply. Looks at everything: for tests."""

@@ -4,31 +4,33 @@
     sample:  cells -> index (which frames?) -> blocks -> observations
 
 Columns share the streams, so what stands in both `obs` and `next_obs` is kept once. `delta` and `none` never leave the core;
-other codecs encode a full block and decode what a batch needs, here.
+other codecs encode pieces of blocks as they fill up, and decode those that a batch needs, here. A block knows its coding, so
+that a store can change it: `choosing` says when.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import ctypes
 import zlib
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.codecs import restore_codec
-from sb3_extra_buffers.codecs.base import RAW, Bytes, Codec, Frames
+from sb3_extra_buffers.codecs.base import Bytes, Codec
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native import NativeStore
 from sb3_extra_buffers.native.binding import address_of
-from sb3_extra_buffers.native.store import CodedBlock
+from sb3_extra_buffers.native.store import CodedPieces
 from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.host.batches import new_batch
+from sb3_extra_buffers.store.host.choosing import Chooser, chooser_for_order, make_chooser
+from sb3_extra_buffers.store.host.coding import Coding, piece_frames_for
 from sb3_extra_buffers.store.host.threads import run_in_threads
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
-FORMAT = 3
+FORMAT = 4
 
 
 class BlockStore(Store):
@@ -36,34 +38,57 @@ class BlockStore(Store):
 
     :param layout: how an observation is cut into frames
     :param n_cells: cells of one column
-    :param codec: what encodes a block
+    :param codec: what encodes a block, or the name of a taste (``"auto"``, ``"auto-fast"``, ``"auto-small"``)
     :param n_streams: streams; one per env
     :param n_columns: columns that share the streams
     :param block_frames: frames in a block, at least ``layout.stack``
+    :param is_whole: whether a codec is given whole blocks, and not pieces that suit it
     """
 
     def __init__(
         self,
         layout: FrameLayout,
         n_cells: int,
-        codec: Codec,
+        codec: Codec | str,
         *,
         n_streams: int = 1,
         n_columns: int = 1,
         block_frames: int = 16,
+        is_whole: bool = True,
     ) -> None:
         if block_frames < layout.stack:
             raise ValueError(f"block_frames must be at least the {layout.stack} frames of an observation, got {block_frames}")
         super().__init__(layout, n_cells, n_streams, n_columns)
-        self.codec, self.method, self.block_frames = codec, codec.spec, block_frames
+        self.block_frames = block_frames
+        self._taste, self._is_whole = codec if isinstance(codec, str) else None, is_whole
+        self._chooser: Chooser | None
+        if isinstance(codec, str):
+            self._chooser = make_chooser(codec, layout, block_frames)
+            self._coding = self._chooser.chosen
+        else:
+            self._coding = Coding(codec, 0 if is_whole else piece_frames_for(codec, layout, block_frames))
+            self._chooser = None if is_whole else chooser_for_order(self._coding, layout, block_frames)
+        #: Codings that blocks were ever encoded by, under the number that the core keeps for a block.
+        self._codings = [self._coding]
         self._native = NativeStore(
             n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
-            frame_bytes=max(layout.frame_bytes, 1), block_frames=block_frames, frames=int(codec.frames),
+            frame_bytes=max(layout.frame_bytes, 1), block_frames=block_frames, frames=int(self._coding.codec.frames),
+            piece_frames=self._coding.piece_frames, row_bytes=layout.row_bytes, channel_bytes=layout.channel_bytes,
         )  # fmt: skip
-        self._is_coded = codec.frames == Frames.CODEC  # by the codec itself, here
+        self._has_library = self._coding.is_library  # blocks that a library has encoded
         self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
         self._is_in_order = not (layout.is_interleaved or self._is_empty)  # as they come, observations are frames in a row
         self._bytes_of = ObservationBytes(layout)
+
+    @property
+    def codec(self) -> Codec:
+        """What encodes new blocks."""
+        return self._coding.codec
+
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        """See `Store.method`."""
+        return self._coding.spec
 
     # ---- writing
 
@@ -75,6 +100,8 @@ class BlockStore(Store):
                 self._cells(self._cells_of(slot), None)
                 return
             first, second = self._bytes_of(first), self._bytes_of(second, 1)
+        if self._chooser is not None and self._chooser.is_due():
+            self._choose(second)
         self._native.plan(slot, first, second, self._encode)
 
     def commit_step(self) -> None:
@@ -87,26 +114,40 @@ class BlockStore(Store):
         if self._is_empty:
             self._cells(cells, None)
             return
-        self._native.write(column, cells, self._bytes_of(observations, 2), self._encode)
+        given = self._bytes_of(observations, 2)
+        if self._chooser is not None and len(cells) and self._chooser.is_due():
+            self._choose(given)
+        self._native.write(column, cells, given, self._encode)
         self._native.plan_again(self._encode)
 
     def clear(self) -> None:
         """See `Store.clear`."""
         self._native.clear()
 
-    def _encode(self, frames: Bytes) -> bytes | None:
-        data = self.codec.encode(frames)
-        return None if data[0] == RAW else data
+    def _encode(self, number: int, frames: Bytes) -> Any:
+        return self._codings[number].encode(frames)
+
+    def _choose(self, observations: NDArray[Any]) -> None:
+        """Let the newest frame be tried; new blocks may be encoded in another way then."""
+        first: Bytes = observations.reshape(-1).view(np.uint8)[: self.layout.observation_bytes]
+        if self._chooser is None or not self._chooser.look(first[-self.layout.frame_bytes :]):
+            return
+        coding = self._chooser.chosen
+        number = self._codings.index(coding) if coding in self._codings else len(self._codings)
+        self._native.keep_as(int(coding.codec.frames), number, coding.piece_frames)
+        self._codings[number:] = self._codings[number:] or [coding]
+        self._coding = coding
+        self._has_library = self._has_library or coding.is_library
 
     # ---- reading
 
     def expect_read(self) -> None:
         """See `Store.expect_read`."""
-        if not self._is_coded:
+        if not self._has_library:
             self._native.expect_gather()
 
     def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[NDArray[Any]]:
-        """See `Store.read_columns`. Blocks that the columns share are decoded once."""
+        """See `Store.read_columns`. What the columns share is decoded once."""
         n, layout = len(slots), self.layout
         if self._is_empty:
             self._cells(slots, envs)
@@ -116,28 +157,51 @@ class BlockStore(Store):
         out = new_batch((len(columns), n, *layout.shape), layout.dtype)
         frames = new_batch(out.shape, layout.dtype) if layout.is_interleaved else out
         mask = 3 if len(columns) == 2 else 1 << columns[0]
-        if self._is_coded:
-            self._native.gather_coded(slots, envs, mask, address_of(frames), self._decode)
-        else:
+        pieces = self._native.coded_pieces(slots, envs, mask) if self._has_library else None
+        if pieces is None:
             self._native.gather(slots, envs, mask, address_of(frames))
+        else:
+            decoded = self._decode(pieces)
+            pieces.decoded.frames = ctypes.addressof(decoded)
+            self._native.gather(slots, envs, mask, address_of(frames), pieces.decoded)
         if layout.is_interleaved:
             layout.join_frames(frames, out)
         return list(out)
 
-    def _decode(self, blocks: list[CodedBlock]) -> list[Bytes]:
-        """The first frames of each block. The codecs' libraries release the GIL, so threads share the work."""
+    def _decode(self, pieces: CodedPieces) -> Any:
+        """The addresses of the frames of each piece, in memory that lives as long as the result."""
+        data, size = memoryview(pieces.data), self.layout.frame_bytes
+        try:
+            work = [
+                (self._codings[codec], data[begin : begin + length], n_frames)
+                for codec, begin, length, n_frames in zip(*(column.tolist() for column in pieces[1:5]), strict=True)
+            ]
+        except IndexError:
+            raise CorruptDataError("A saved block store is damaged: a block names a codec that the store does not") from None
 
-        def decode(block: CodedBlock) -> Bytes:
-            frames = np.empty((block.n_frames, self.layout.frame_bytes), np.uint8)
-            self.codec.decode(block.data, frames, verify=False)
-            return frames
+        def decode(one: tuple[Coding, memoryview, int]) -> bytes | Bytes:
+            coding, payload, n_frames = one
+            return coding.decode(payload, n_frames, size)
 
-        return run_in_threads(decode, blocks)
+        uses_threads = any(coding.codec.uses_threads for coding, _, _ in work)
+        decoded = run_in_threads(decode, work) if uses_threads else list(map(decode, work))
+        if all(type(frames) is bytes for frames in decoded):  # ctypes takes their addresses, and keeps them
+            return (ctypes.c_char_p * len(decoded))(*decoded)  # type: ignore[misc]
+        arrays = [np.frombuffer(frames, np.uint8) for frames in decoded]
+        addresses = (ctypes.c_void_p * len(decoded))(*map(address_of, arrays))
+        addresses.arrays = arrays  # type: ignore[attr-defined]
+        return addresses
 
     def memory_usage(self) -> MemoryUsage:
         """See `Store.memory_usage`. Open blocks count as well."""
         usage = self._native.usage()
-        return MemoryUsage.of(usage.n_written * self.layout.observation_bytes, usage.stored_bytes, usage.n_blocks)
+        raw = usage.n_written * self.layout.observation_bytes
+        return MemoryUsage.of(raw, usage.stored_bytes, usage.n_blocks, self.reason)
+
+    @property
+    def reason(self) -> str:
+        """How observations are encoded, and why if that was chosen."""
+        return self._coding.name if self._chooser is None else self._chooser.reason()
 
     def check(self) -> None:
         """Raise CorruptDataError unless all counts and links are what the cells imply. Looks at everything: for tests."""
@@ -150,8 +214,9 @@ class BlockStore(Store):
         given = {
             "shape": tuple(map(int, self.layout.shape)), "dtype": self.layout.dtype.str, "stack": int(self.layout.stack),
             "axis": int(self.layout.axis), "n_cells": int(self.n_cells), "n_streams": int(self.n_streams),
-            "n_columns": int(self.n_columns), "block_frames": int(self.block_frames), "codec": self.codec.name,
-            "options": dataclasses.asdict(self.codec),
+            "n_columns": int(self.n_columns), "block_frames": int(self.block_frames), "is_whole": self._is_whole,
+            "taste": self._taste, "codings": [coding.saved() for coding in self._codings],
+            "coding": self._codings.index(self._coding),
         }  # fmt: skip
         return {"format": FORMAT, "given": given, "payload": payload, "checksum": _checksum(given, payload)}
 
@@ -164,11 +229,14 @@ class BlockStore(Store):
         if state["checksum"] != _checksum(given, state["payload"]):
             raise CorruptDataError("A saved block store is damaged: its checksum does not match")
         layout = FrameLayout(given["shape"], np.dtype(given["dtype"]), given["stack"], given["axis"])
-        # Made anew: a backend may be missing here, which is said now, or a stand-in reads the same bytes.
-        codec = restore_codec(given["codec"], given["options"])
-        sizes = {name: given[name] for name in ("n_streams", "n_columns", "block_frames")}
-        BlockStore.__init__(self, layout, given["n_cells"], codec, **sizes)
+        codings = [Coding.restored(saved) for saved in given["codings"]]
+        sizes = {name: given[name] for name in ("n_streams", "n_columns", "block_frames", "is_whole")}
+        BlockStore.__init__(self, layout, given["n_cells"], given["taste"] or codings[0].codec, **sizes)
         self._native.load(state["payload"])
+        self._codings, self._coding = codings, codings[given["coding"]]
+        self._has_library = any(coding.is_library for coding in codings)
+        if self._chooser is not None:
+            self._chooser.chosen = self._coding
 
 
 def _checksum(given: dict[str, Any], payload: bytes) -> int:

@@ -1,0 +1,232 @@
+/* Frames <-> packed differences. packing.h has the format. Every group takes the same few vector instructions, whatever its
+   width: a branch on it would be guessed wrong too often. */
+
+#include "packing.h"
+
+#include <string.h>
+
+#include "bytes.h"
+
+enum { GROUP = 16, GROUPS = 8, BAND = GROUP * GROUPS, WIDTHS = 4 };
+/* A group says 4 bits of width, so a damaged one may be as long as this. */
+enum { LONGEST_BAND = 1 + WIDTHS + GROUPS * 2 * 15 };
+
+/* Behind a band with many bits, so many are predicted in the same way, unseen: next to each other they are alike, and to try all
+   ways takes most of the time. */
+enum { BUSY_SUM = 4 * GROUPS, REPEATS = 3 };
+
+enum { ON_NOTHING, ON_ROW, ON_ROW_AND_CHANNEL, ON_FRAME, ON_FRAME_AND_CHANNEL, N_WAYS };
+
+typedef uint64_t words __attribute__((vector_size(16)));
+typedef int8_t signed_vector __attribute__((vector_size(16)));
+
+/* Whether a band at `at` can be predicted so: from bytes that are there, and known before the group itself is. */
+static int is_possible(const sb3x_shape *shape, int way, int64_t at) {
+    int has_row = shape->row >= GROUP && at >= shape->row, has_channel = shape->channel >= GROUP && at >= shape->channel;
+    switch (way) {
+        case ON_NOTHING:
+        case ON_FRAME: return 1;
+        case ON_ROW: return has_row;
+        case ON_ROW_AND_CHANNEL: return has_row && has_channel && at - shape->channel >= shape->row;
+        case ON_FRAME_AND_CHANNEL: return has_channel;
+        default: return 0;
+    }
+}
+
+static inline vector predict(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t i) {
+    switch (way) {
+        case ON_ROW: return load_vector(frame + i - shape->row);
+        case ON_ROW_AND_CHANNEL: {
+            const uint8_t *other = frame + i - shape->channel;
+            return load_vector(frame + i - shape->row) + load_vector(other) - load_vector(other - shape->row);
+        }
+        case ON_FRAME: return load_vector(before + i);
+        case ON_FRAME_AND_CHANNEL:
+            return load_vector(before + i) + load_vector(frame + i - shape->channel) - load_vector(before + i - shape->channel);
+        default: return (vector){0};
+    }
+}
+
+/* Call an inlined function with a constant `way`, so that its loop does not ask for it again. */
+#define FOR_WAY(way, CALL)                                                                  \
+    switch (way) {                                                                          \
+        case ON_ROW: CALL(ON_ROW); break;                                                   \
+        case ON_ROW_AND_CHANNEL: CALL(ON_ROW_AND_CHANNEL); break;                           \
+        case ON_FRAME: CALL(ON_FRAME); break;                                               \
+        case ON_FRAME_AND_CHANNEL: CALL(ON_FRAME_AND_CHANNEL); break;                       \
+        default: CALL(ON_NOTHING); break;                                                   \
+    }
+
+/* Small differences of either sign <-> small numbers. */
+static inline vector fold(vector difference) { return (difference + difference) ^ (vector)((signed_vector)difference < 0); }
+
+static inline vector unfold(vector folded) { return (folded >> 1 & 127) ^ (0 - (folded & 1)); }
+
+/* Bit k of byte i <-> bit i of byte k, in each half. */
+static inline words transpose(words x) {
+    words changed = (x ^ x >> 7) & 0x00AA00AA00AA00AAULL;
+    x ^= changed ^ changed << 7;
+    changed = (x ^ x >> 14) & 0x0000CCCC0000CCCCULL;
+    x ^= changed ^ changed << 14;
+    changed = (x ^ x >> 28) & 0x00000000F0F0F0F0ULL;
+    return x ^ changed ^ changed << 28;
+}
+
+/* Two vectors' halves, the first and the second ones together. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define FIRST_HALVES(a, b) __builtin_shufflevector(a, b, 0, 2)
+#define SECOND_HALVES(a, b) __builtin_shufflevector(a, b, 1, 3)
+#else
+#define FIRST_HALVES(a, b) __builtin_shuffle(a, b, (words){0, 2})
+#define SECOND_HALVES(a, b) __builtin_shuffle(a, b, (words){1, 3})
+#endif
+
+/* The sum of the widths, which are given as they are written. */
+static inline int measure(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t at, int groups,
+                          uint32_t *widths) {
+    words all[GROUPS] = {0};
+    for (int g = 0; g < groups; g++) {
+        int64_t i = at + g * GROUP;
+        all[g] = (words)fold(load_vector(frame + i) - predict(shape, way, frame, before, i));
+    }
+    /* The bits that occur in each group: a byte of `joined` for each, even groups in one half, odd ones in the other. */
+    words joined = {0};
+    for (int g = 0; g < GROUPS; g += 2) {
+        words pair = FIRST_HALVES(all[g], all[g + 1]) | SECOND_HALVES(all[g], all[g + 1]);
+        pair |= pair >> 32;
+        pair |= pair >> 16;
+        pair |= pair >> 8;
+        joined |= (pair & 255) << 8 * g;
+    }
+    /* How many bits each byte has: all below the highest are set, and counted. */
+    uint64_t x = joined[0] | joined[1] << 8;
+    x |= x >> 1 & 0x7f7f7f7f7f7f7f7fULL;
+    x |= x >> 2 & 0x3f3f3f3f3f3f3f3fULL;
+    x |= x >> 4 & 0x0f0f0f0f0f0f0f0fULL;
+    x -= x >> 1 & 0x5555555555555555ULL;
+    x = (x & 0x3333333333333333ULL) + (x >> 2 & 0x3333333333333333ULL);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+    int sum = (int)(x * 0x0101010101010101ULL >> 56);
+    x = (x | x >> 4) & 0x00ff00ff00ff00ffULL; /* 8 bytes to 8 times 4 bits */
+    x = (x | x >> 8) & 0x0000ffff0000ffffULL;
+    *widths = (uint32_t)(x | x >> 16);
+    return sum;
+}
+
+static inline uint8_t *write_groups(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t at,
+                                    int groups, uint32_t widths, uint8_t *out) {
+    for (int g = 0; g < groups; g++, widths >>= 4) {
+        int64_t i = at + g * GROUP;
+        int64_t width = widths & 15;
+        words bits = transpose((words)fold(load_vector(frame + i) - predict(shape, way, frame, before, i)));
+        store_word(out, bits[0]); /* what is beyond the width is zero, and overwritten by what follows */
+        store_word(out + width, bits[1]);
+        out += 2 * width;
+    }
+    return out;
+}
+
+uint8_t *pack_frame(const sb3x_shape *shape, const uint8_t *frame, const uint8_t *before, uint8_t *out, const uint8_t *limit) {
+    const int64_t whole = shape->bytes - shape->bytes % GROUP;
+    int way = ON_NOTHING, repeats = 0;
+    for (int64_t at = 0; at < whole; at += BAND) {
+        int groups = whole - at < BAND ? (int)((whole - at) / GROUP) : GROUPS;
+        int is_repeated = repeats > 0 && is_possible(shape, way, at), least = INT32_MAX;
+        uint32_t widths = 0;
+        for (int tried = is_repeated ? way : ON_NOTHING; tried < N_WAYS && least > 0; tried++) {
+            if (!is_possible(shape, tried, at)) continue;
+            uint32_t its_widths;
+            int sum;
+#define MEASURE_ALL(constant) sum = measure(shape, constant, frame, before, at, GROUPS, &its_widths)
+#define MEASURE_SOME(constant) sum = measure(shape, constant, frame, before, at, groups, &its_widths)
+            if (groups == GROUPS)
+                FOR_WAY(tried, MEASURE_ALL)
+            else
+                FOR_WAY(tried, MEASURE_SOME)
+            if (sum < least) {
+                least = sum;
+                widths = its_widths;
+                way = tried;
+            }
+            if (is_repeated) break;
+        }
+        repeats = is_repeated ? repeats - 1 : least >= BUSY_SUM ? REPEATS : 0;
+        if (out > limit) return NULL;
+        *out++ = (uint8_t)(least > 0 ? way : way + PACKED_EXACTLY);
+        if (least == 0) continue;
+        memcpy(out, &widths, WIDTHS);
+        out += WIDTHS;
+#define WRITE_ALL(constant) out = write_groups(shape, constant, frame, before, at, GROUPS, widths, out)
+#define WRITE_SOME(constant) out = write_groups(shape, constant, frame, before, at, groups, widths, out)
+        if (groups == GROUPS)
+            FOR_WAY(way, WRITE_ALL)
+        else
+            FOR_WAY(way, WRITE_SOME)
+    }
+    memcpy(out, frame + whole, (size_t)(shape->bytes - whole));
+    out += shape->bytes - whole;
+    return out <= limit ? out : NULL;
+}
+
+static const uint64_t low_bytes[16] = {
+    0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffff, 0xffffffffffff, 0xffffffffffffff, UINT64_MAX,
+    UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}; /* wider than 8 is damaged */
+
+/* Reads up to 8 bytes beyond the groups. */
+static inline void read_groups(const sb3x_shape *shape, int way, const uint8_t *data, uint32_t widths, const uint8_t *before,
+                               int64_t at, int groups, uint8_t *frame) {
+    for (int g = 0; g < groups; g++, widths >>= 4) {
+        int64_t i = at + g * GROUP;
+        uint32_t width = widths & 15;
+        words bits = {load_word(data) & low_bytes[width], load_word(data + width) & low_bytes[width]};
+        store_vector(frame + i, predict(shape, way, frame, before, i) + unfold((vector)transpose(bits)));
+        data += 2 * width;
+    }
+}
+
+static inline void copy_prediction(const sb3x_shape *shape, int way, const uint8_t *before, int64_t at, int groups,
+                                   uint8_t *frame) {
+    for (int64_t i = at; i < at + groups * GROUP; i += GROUP)
+        store_vector(frame + i, predict(shape, way, frame, before, i));
+}
+
+const uint8_t *unpack_frame(const sb3x_shape *shape, const uint8_t *data, const uint8_t *end, const uint8_t *before,
+                            uint8_t *frame) {
+    const int64_t whole = shape->bytes - shape->bytes % GROUP;
+    for (int64_t at = 0; at < whole; at += BAND) {
+        int groups = whole - at < BAND ? (int)((whole - at) / GROUP) : GROUPS;
+        if (data >= end) return NULL;
+        int way = *data++, is_exact = way >= PACKED_EXACTLY;
+        if (is_exact) way -= PACKED_EXACTLY;
+        if (!is_possible(shape, way, at)) return NULL;
+        if (is_exact) {
+#define COPY(constant) copy_prediction(shape, constant, before, at, groups, frame)
+            FOR_WAY(way, COPY)
+            continue;
+        }
+        if (end - data < WIDTHS) return NULL;
+        uint32_t widths;
+        memcpy(&widths, data, WIDTHS);
+        data += WIDTHS;
+        uint32_t pairs = (widths & 0x0f0f0f0f) + (widths >> 4 & 0x0f0f0f0f);
+        int64_t length = 2 * (int64_t)(pairs * 0x01010101U >> 24);
+        if (end - data < length) return NULL;
+        const uint8_t *from = data;
+        uint8_t last[LONGEST_BAND + 16];
+        if (end - data < length + 8) { /* nothing may be read beyond the end */
+            memcpy(last, data, (size_t)length);
+            memset(last + length, 0, 16);
+            from = last;
+        }
+#define READ_ALL(constant) read_groups(shape, constant, from, widths, before, at, GROUPS, frame)
+#define READ_SOME(constant) read_groups(shape, constant, from, widths, before, at, groups, frame)
+        if (groups == GROUPS)
+            FOR_WAY(way, READ_ALL)
+        else
+            FOR_WAY(way, READ_SOME)
+        data += length;
+    }
+    if (end - data < shape->bytes - whole) return NULL;
+    memcpy(frame + whole, data, (size_t)(shape->bytes - whole));
+    return data + (shape->bytes - whole);
+}

@@ -1,0 +1,202 @@
+"""`auto`: which coding suits the frames, found by trying. Above: blocks, which acts on the answer.
+
+From time to time a few frames are encoded in every way that comes into question. The way with the lowest score is chosen:
+
+    score = size + price * work
+
+Size is encoded bytes per byte. Work is what reading a frame takes, in copies of that frame; it is computed from sizes and
+never measured by a clock, so the same observations always lead to the same choice. The price of work is the user's taste.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from sb3_extra_buffers.codecs import CODECS, make_codec
+from sb3_extra_buffers.codecs.base import Bytes, Frames
+from sb3_extra_buffers.native import delta_encode
+from sb3_extra_buffers.store.host.coding import Coding, piece_frames_for
+from sb3_extra_buffers.store.layout import FrameLayout
+
+#: Steps at which a look begins; then one every `_LATER`.
+_LOOKS = (16, 32, 64, 128, 256, 512, 1024)
+_LATER = 4096
+#: Looks that a choice is made by.
+_REMEMBERED = 8
+#: Frames of a look, at least: one to begin from, and a few that follow.
+_FEWEST_FRAMES = 5
+#: Another coding must have a score that is lower by this factor, so that equals do not alternate.
+_BETTER = 0.9
+#: To call a library takes as long as copying so many bytes.
+_CALL_BYTES = 80_000
+#: Libraries for `auto`, the best first.
+_LIBRARIES = ("zstd", "igzip", "gzip")
+
+#: The price of work, by taste: what a copy of a frame is worth, as a part of the uncompressed size.
+TASTES = {"auto": 0.07, "auto-fast": 0.3, "auto-small": 0.0}
+#: For the order of bytes that a named codec is given: its user has chosen the work.
+_NAMED = 0.0
+
+
+class Estimate(NamedTuple):
+    """What a coding makes of some frames.
+
+    :param size: encoded bytes per byte
+    :param work: of reading a frame, in copies of it
+    """
+
+    size: float
+    work: float
+
+
+class Chooser:
+    """Tries codings on the frames of one stream.
+
+    A look takes many steps, each with a small part of the work: a frame is copied, or one piece is encoded. So no single `add`
+    takes long.
+
+    :param candidates: codings to choose from; the first is used until something is known
+    :param price: see `TASTES`
+    """
+
+    def __init__(self, layout: FrameLayout, candidates: Sequence[Coding], block_frames: int, price: float) -> None:
+        self.candidates, self.price = list(candidates), price
+        self.chosen = self.candidates[0]
+        self._layout, self._block_frames = layout, block_frames
+        self._n_steps, self._next = 0, _LOOKS[0]
+        self._base: Bytes | None = None
+        self._frames: list[Bytes] = []
+        self._trials: Generator[None, None, list[Estimate]] | None = None
+        self._looks: deque[list[Estimate]] = deque(maxlen=_REMEMBERED)
+        pieces = [1 + min(one.piece_frames or block_frames, block_frames) for one in candidates if one.is_library]
+        self._n_needed = max(_FEWEST_FRAMES, *pieces)
+
+    def is_due(self) -> bool:
+        """Count a step that is about to be written. Whether `look` must be called for it."""
+        self._n_steps += 1
+        return self._n_steps >= self._next
+
+    def look(self, newest: Bytes) -> bool:
+        """Do the next small part of a look. Whether `chosen` has changed.
+
+        :param newest: the newest frame ``(frame_bytes,)`` of the stream
+        """
+        if self._trials is None:
+            self._collect(newest)
+            return False
+        try:
+            next(self._trials)
+        except StopIteration as stop:
+            self._looks.append(stop.value)
+        else:
+            return False
+        self._base, self._frames, self._trials = self._frames[-1], [], None
+        self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
+        before, self.chosen = self.chosen, self._choice()
+        return self.chosen != before
+
+    def estimates(self) -> list[Estimate]:
+        """The mean of the last looks for each candidate; empty before the first."""
+        return [
+            Estimate(fmean(one.size for one in ways), fmean(one.work for one in ways))
+            for ways in zip(*self._looks, strict=True)
+        ]
+
+    def reason(self) -> str:
+        """The choice and what it was made by, in words."""
+        estimates = self.estimates()
+        if not estimates:
+            return f"{self.chosen.name} until others have been tried, from step {self._next} on"
+        tried = ", ".join(
+            f"{coding.name} {estimate.size:.1%} and {estimate.work:.1f}"
+            for coding, estimate in zip(self.candidates, estimates, strict=True)
+        )
+        return f"{self.chosen.name}, with the least size + {self.price:g} * work of: {tried}"
+
+    def _collect(self, newest: Bytes) -> None:
+        if self._frames and np.array_equal(newest, self._frames[-1]):
+            return  # the store keeps it only once
+        self._frames.append(newest.copy())
+        if len(self._frames) == self._n_needed:
+            self._trials = self._try_all(np.stack(self._frames))
+
+    def _choice(self) -> Coding:
+        scores = {
+            coding: one.size + self.price * one.work for coding, one in zip(self.candidates, self.estimates(), strict=True)
+        }
+        best = min(self.candidates, key=scores.__getitem__)
+        return best if scores[best] < _BETTER * scores[self.chosen] else self.chosen
+
+    # ---- what a coding makes of frames; yields after each part of the work
+
+    def _try_all(self, frames: Bytes) -> Generator[None, None, list[Estimate]]:
+        found = []
+        for coding in self.candidates:
+            if coding.is_library:
+                found.append(self._try_library(coding, frames))
+                yield
+            elif coding.codec.frames == Frames.DELTA:
+                found.append((yield from self._try_delta(coding, frames)))
+            else:
+                found.append(Estimate(1.0, coding.codec.work[0]))
+        return found
+
+    def _try_delta(self, coding: Coding, frames: Bytes) -> Generator[None, None, Estimate]:
+        """A piece is one frame that begins from the base, and others that begin from the one before them."""
+        before = frames[0] if self._base is None else self._base
+        shape, sizes = (self._layout.row_bytes, self._layout.channel_bytes), []
+        for frame in frames[1:_FEWEST_FRAMES]:
+            encoded = delta_encode(frame[None], before, frame.size, *shape)
+            sizes.append(1.0 if encoded is None else len(encoded) / frame.size)
+            before = frame
+            yield
+        stack, first, change = self._layout.stack, sizes[0], max(fmean(sizes[1:]), 1e-4)
+        piece = 2
+        while piece < self._block_frames and PIECE_WORK * piece * change <= stack:  # as the core does
+            piece *= 2
+        fixed, per_byte = coding.codec.work
+        walked = first + (piece - 1) / 2 * change
+        size = (first + (piece - 1) * change) / piece
+        return Estimate(size, fixed + per_byte * walked / min(stack, piece)) if size < 1 else Estimate(1.0, 1.0)
+
+    def _try_library(self, coding: Coding, frames: Bytes) -> Estimate:
+        """All of a piece is decoded, for as many frames of an observation as lie in it."""
+        piece, stack = min(coding.piece_frames or self._block_frames, len(frames)), self._layout.stack
+        payload = coding.encode(frames[-piece:])
+        if payload is None:
+            return Estimate(1.0, 1.0)
+        fixed, per_byte = coding.codec.work
+        size, used = len(payload) / frames[-piece:].nbytes, min(stack, piece)
+        work = (fixed + per_byte * size + (coding.channels > 1)) * piece + _CALL_BYTES / frames.shape[1]
+        return Estimate(size, work / used)
+
+
+#: `PIECE_WORK` of native/appending.c.
+PIECE_WORK = 16
+
+
+def make_chooser(taste: str, layout: FrameLayout, block_frames: int) -> Chooser:
+    """What chooses for a taste: from `delta`, `none`, and the best library that is installed."""
+    library = make_codec(next(name for name in _LIBRARIES if CODECS[name].is_installed))
+    coding = Coding(library, piece_frames_for(library, layout, block_frames))
+    candidates = [Coding(make_codec("delta")), Coding(make_codec("none")), *orders_of(coding, layout)]
+    return Chooser(layout, candidates, block_frames, TASTES[taste])
+
+
+def orders_of(coding: Coding, layout: FrameLayout) -> list[Coding]:
+    """A coding, and the same with the channels of a pixel next to each other, where they are not."""
+    apart = layout.frame_bytes // layout.channel_bytes if layout.channel_bytes else 1
+    if not coding.is_library or apart == 1 or layout.dtype.itemsize > 1:
+        return [coding]
+    return [coding, Coding(coding.codec, coding.piece_frames, apart)]
+
+
+def chooser_for_order(coding: Coding, layout: FrameLayout, block_frames: int) -> Chooser | None:
+    """What finds the order of bytes for a codec that was named; None where there is no choice."""
+    orders = orders_of(coding, layout)
+    return Chooser(layout, orders, block_frames, _NAMED) if len(orders) > 1 else None

@@ -1,0 +1,87 @@
+"""A coding: a codec, how many frames it is given at a time, and in which order. Above: blocks, choosing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from sb3_extra_buffers.codecs import restore_codec
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Frames, Readable
+from sb3_extra_buffers.native import join_parts, split_parts
+from sb3_extra_buffers.store.layout import FrameLayout
+
+
+@dataclasses.dataclass(frozen=True)
+class Coding:
+    """How the frames of a block are kept.
+
+    :param codec: what encodes them
+    :param piece_frames: frames that are encoded together; 0 for a whole block, or, of `delta`, as many as the core finds best
+    :param channels: channels that lie apart, and are put next to each other, pixel by pixel, before they are encoded; else 1
+    """
+
+    codec: Codec
+    piece_frames: int = 0
+    channels: int = 1
+
+    @property
+    def spec(self) -> str:
+        """The codec's shorthand."""
+        return self.codec.spec
+
+    @property
+    def name(self) -> str:
+        """The shorthand, and the order of bytes if it is another than that of the observations."""
+        return self.spec if self.channels == 1 else f"{self.spec} by pixels"
+
+    @property
+    def is_library(self) -> bool:
+        """Whether the codec encodes and decodes, and not the core."""
+        return self.codec.frames == Frames.CODEC
+
+    def encode(self, frames: Bytes) -> Readable | None:
+        """What the codec makes of a piece ``(frames, frame_bytes)``; None if that would not be smaller."""
+        if self.channels > 1:
+            pixels = np.empty_like(frames)
+            join_parts(frames, self._n_pixels(frames), self.channels, pixels)
+            frames = pixels
+        payload = self.codec.compress(frames, None)
+        return None if payload is None or len(payload) >= frames.nbytes else payload
+
+    def decode(self, payload: memoryview, n_frames: int, frame_bytes: int) -> bytes | Bytes:
+        """The frames of a piece, in memory of their own."""
+        decoded = self.codec.decompress_piece(payload, n_frames * frame_bytes)
+        if self.channels == 1:
+            return decoded
+        pixels = np.frombuffer(decoded, np.uint8).reshape(n_frames, frame_bytes)
+        frames = np.empty_like(pixels)
+        split_parts(pixels, self._n_pixels(pixels), self.channels, frames)
+        return frames
+
+    def _n_pixels(self, frames: Bytes) -> int:
+        # Single bytes are put next to each other, also of wider values: those that are alike stay together.
+        return int(frames.shape[1]) // self.channels
+
+    def saved(self) -> dict[str, Any]:
+        """Plain values that `restored` makes a coding of."""
+        return {
+            "codec": self.codec.name, "options": dataclasses.asdict(self.codec), "piece_frames": int(self.piece_frames),
+            "channels": int(self.channels),
+        }  # fmt: skip
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any]) -> Coding:
+        """Made anew: a backend may be missing here, which is said now, or a stand-in reads the same bytes."""
+        return cls(restore_codec(saved["codec"], saved["options"]), saved["piece_frames"], saved["channels"])
+
+
+def piece_frames_for(codec: Codec, layout: FrameLayout, block_frames: int) -> int:
+    """Frames that a codec is given at a time where nobody has asked for a number; see `Codec.piece_bytes`."""
+    if codec.frames != Frames.CODEC:
+        return 0
+    frames = 1
+    while frames * 2 <= block_frames and frames * 2 * layout.frame_bytes <= codec.piece_bytes:
+        frames *= 2
+    return frames if frames < block_frames else 0
