@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 from sb3_extra_buffers.bench import recording as recording_module
-from sb3_extra_buffers.bench.bars import Group, Verdict, check_groups, recordings_of, verdicts_of
+from sb3_extra_buffers.bench.bars import check_groups, recordings_of, verdicts_of
 from sb3_extra_buffers.bench.buffers import PEERS
+from sb3_extra_buffers.bench.colour import CAMERA, FLAT
 from sb3_extra_buffers.bench.frames import N_ENVS, STACK, Frames, find_recording, load_workload, noise
+from sb3_extra_buffers.bench.groups import Group, Verdict
 from sb3_extra_buffers.bench.jobs import compare_batches, median_of, run, turns_of
 from sb3_extra_buffers.bench.measure import Job
 from sb3_extra_buffers.bench.peers import peer_of, same_versions
@@ -222,6 +224,41 @@ def test_bars_are_compared_in_their_direction() -> None:
     assert [row[-1] for row in bar_rows([low, high], judged=False)] == ["", ""]
 
 
+def _colour_bars(memory: float, add: float, sample_32: float, sample_256: float) -> dict[str, Any]:
+    times = {"add, later laps": add, "sample(32)": sample_32, "sample(256)": sample_256}
+    return {
+        "memory (RSS)": (memory, None), **{what: (bar, bar / 2) for what, bar in times.items()},
+        "slowest add / median add": (10, None),
+    }  # fmt: skip
+
+
+COLOUR_BARS = {
+    (FLAT, 1): _colour_bars(12, 3.0, 2.0, 1.0),
+    (FLAT, 3): _colour_bars(5, 2.0, 1.0, 1.0),
+    (CAMERA, 1): _colour_bars(68, 5.0, 3.0, 1.5),
+    (CAMERA, 3): _colour_bars(23, 3.0, 1.5, 1.0),
+}
+
+
+def test_named_codecs_are_compared_with_those_of_0_5(tmp_path: Path) -> None:
+    groups = [group for group in check_groups(tmp_path, peers=True) if group.judged == "named"]
+    assert [group.jobs[1].buffer for group in groups] == [
+        "zstd3", "zstd-3", "lz4-frame/1", "lz4-block/1", "igzip1", "gzip1", "rle",
+    ]  # fmt: skip
+    figures = {"rss_bytes": 4.0, "add_us": 4.0, "sample_32_us": 4.0, "sample_256_us": 4.0}
+    halves = {key: value / 2 for key, value in figures.items()}
+    for group in groups:
+        theirs, ours = ({**asdict(job), **one} for job, one in zip(group.jobs, (figures, halves), strict=True))
+        assert theirs["buffer"] == f"0.5.0:{ours['buffer']}"
+        assert [(v.value, v.bar) for v in verdicts_of(group, [theirs, ours])] == [
+            (0.5, 0.25),
+            (0.5, 0.4),
+            (0.5, 0.6),
+            (0.5, 0.5),
+        ]
+        assert not list(verdicts_of(group, [{**asdict(group.jobs[0]), "error": "cannot be installed"}, ours]))
+
+
 def test_every_bar_is_checked(tmp_path: Path) -> None:
     groups = check_groups(tmp_path)
     figures = dict.fromkeys(
@@ -243,6 +280,13 @@ def test_every_bar_is_checked(tmp_path: Path) -> None:
         **{f"{game}: add, later laps": (0.8, 0.6) for game in games},
         **{f"{game}: sample(32)": (1.0, 0.8) for game in games},
         **{f"{game}: sample(256)": (0.35, 0.25) for game in games},
+        **{
+            f"{name}, stack {stack}: {what}": limits
+            for (names, stack), bars in COLOUR_BARS.items() for name in names for what, limits in bars.items()
+        },
+        "CarRacing, stack 1: memory (RSS), auto-small": (pytest.approx(7), None),
+        "ViZDoom, stack 1: memory (RSS), auto-small": (50, None),
+        "DQN on CarRacing: steps per second": (0.95, 1.0), "DQN on ViZDoom: steps per second": (0.95, 1.0),
         "noise: memory (RSS)": (0.27, None),
         **{f"noise: {what}": (2.0, None) for what in ("add, first lap", "add, later laps", "sample(32)", "sample(256)")},
         "1,000,000 transitions: memory (RSS)": (230, 200),
@@ -254,7 +298,8 @@ def test_every_bar_is_checked(tmp_path: Path) -> None:
     }  # fmt: skip
     told = {v.label for v in verdicts if v.bar is None}
     assert {"MsPacman: memory of the whole process", "1,000,000 transitions: memory of the whole process"} <= told
-    assert recordings_of(groups).keys() == {"MsPacman", *games}
+    assert recordings_of(groups).keys() == {"MsPacman", *games, *FLAT, *CAMERA}
+    assert recordings_of(groups)["ViZDoom"] == 5000  # one env
     assert recordings_of(groups)["MsPacman"] == 250_000
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sb3_extra_buffers.bench.bars import GPU_BUFFERS, Group, check_groups, verdicts_of
+from sb3_extra_buffers.bench.bars import GPU_BUFFERS, check_groups, verdicts_of
 from sb3_extra_buffers.bench.frames import N_ENVS
+from sb3_extra_buffers.bench.groups import Group
 from sb3_extra_buffers.bench.jobs import compare_batches, run
 from sb3_extra_buffers.bench.measure import Job
 from sb3_extra_buffers.bench.recording import ensure_recording

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch as th
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sb3_extra_buffers.codecs import make_codec
+from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
 from sb3_extra_buffers.store import BlockStore, FrameLayout, LeafStore, RowStore, Store, StorePlan
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.coded import DeviceRle, HeapMemory, HostCodec
@@ -20,6 +21,7 @@ from sb3_extra_buffers.store.device.memory import DenseMemory, MakeMemory
 from sb3_extra_buffers.store.device.store import DevicePlan, DeviceStore
 from sb3_extra_buffers.store.device.tiles import TileMemory
 from sb3_extra_buffers.store.device.waiting import BatchingMemory
+from sb3_extra_buffers.store.host import choosing
 from tests.invariants import check_invariants
 from tests.store_contract import PROFILE, StoreContract, no_collections
 from tests.store_model import KINDS, LAYOUTS, STREAMS, assert_reads_as, play
@@ -70,6 +72,50 @@ class TestBlocksOfZstd(BlockStoreContract):
 
 class TestBlocksOfLz4(BlockStoreContract):
     codec = "lz4-block"
+
+
+class PieceStoreContract(StoreContract):
+    """Blocks in pieces, as where the user has not said how long blocks are."""
+
+    codec: str
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _small_pieces(cls) -> Iterator[None]:
+        """Pieces of a few frames, and a new look every few steps that nearly always ends in another choice."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Codec, "piece_bytes", 200)
+            patch.setattr(choosing, "_LOOKS", (1,))
+            patch.setattr(choosing, "_LATER", 2)
+            patch.setattr(choosing, "_REMEMBERED", 1)
+            patch.setattr(choosing, "_BETTER", 1.0)
+            yield
+
+    def make(self, layout: FrameLayout, n_cells: int, *, n_streams: int = 1, n_columns: int = 1, extra: int = 0) -> Store:
+        return BlockStore(
+            layout, n_cells, self.codec if self.codec in AUTO else make_codec(self.codec), n_streams=n_streams,
+            n_columns=n_columns, block_frames=layout.stack + extra, is_whole=False,
+        )  # fmt: skip
+
+
+class TestPiecesOfZstd(PieceStoreContract):
+    codec = "zstd"
+
+
+class TestPiecesOfLz4(PieceStoreContract):
+    codec = "lz4-frame"
+
+
+class TestPiecesOfDelta(PieceStoreContract):
+    codec = "delta"
+
+
+class TestAuto(PieceStoreContract):
+    codec = "auto"
+
+
+class TestAutoSmall(PieceStoreContract):
+    codec = "auto-small"
 
 
 class TestRows(StoreContract):

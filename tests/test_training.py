@@ -20,6 +20,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.bench.cameras import make_camera
 from sb3_extra_buffers.compressed import (
     CompressedDictReplayBuffer,
     CompressedDictRolloutBuffer,
@@ -248,6 +249,21 @@ def test_atari_ppo() -> None:
         {},
         256,
     )
+
+
+@pytest.mark.parametrize("name", ["CarRacing", "MiniGrid"])
+def test_colour_dqn(name: str) -> None:
+    """The choice of `auto` and its change of codecs in the middle leave no trace in the weights."""
+    ours, _ = train_both(
+        lambda **options: DQN(
+            "CnnPolicy", make_camera(name), seed=1, buffer_size=150, learning_starts=50, batch_size=16, train_freq=4,
+            policy_kwargs=dict(ATARI_POLICY), **options,
+        ),
+        {"replay_buffer_class": CompressedReplayBuffer, "replay_buffer_kwargs": {"compression_method": "auto-small"}},
+        {},
+        260,
+    )  # fmt: skip
+    assert ours.replay_buffer.memory_usage().ratio < 0.1
 
 
 def test_a_single_image_env() -> None:

@@ -31,8 +31,9 @@ uint64_t checksum(void) {
         }
     }
     int64_t n = 0;
-    const sb3x_shape shapes[] = {{SIZE, 0, 0}, {SIZE, 84, 0}, {SIZE, 48, SIZE / 3}};
-    for (int k = 0; k < 3; k++) {
+    const sb3x_shape shapes[] = {
+        {SIZE, 0, 0, 1}, {SIZE, 84, 0, 1}, {SIZE, 48, SIZE / 3, 1}, {SIZE, 168, 0, 2}, {SIZE, 96, SIZE / 3, 4}};
+    for (int k = 0; k < 5; k++) {
         n = sb3x_delta_encode(&shapes[k], frames, FRAMES, NULL, out, 2 * FRAMES * SIZE);
         hash = fnv(hash, out, n);
         n = sb3x_delta_encode(&shapes[k], frames, FRAMES, frames + 5 * SIZE, out, 2 * FRAMES * SIZE);

@@ -2,16 +2,16 @@
 
 #include "loaded.h"
 
-/* n_cells, n_streams, n_columns, stack, frame_bytes, block_frames, frames, piece_frames, row_bytes, channel_bytes */
+/* n_cells, n_streams, n_columns, stack, frame_bytes, block_frames, frames, piece_frames, row_bytes, channel_bytes, item_bytes */
 const sb3x_config loaded_configs[N_LOADED_CONFIGS] = {
-    {12, 2, 2, 3, 40, 5, SB3X_FRAMES_DELTA, 0, 0, 0},      {12, 2, 2, 3, 40, 5, SB3X_FRAMES_RAW, 0, 0, 0},
-    {12, 2, 2, 3, 40, 5, SB3X_FRAMES_CODEC, 0, 0, 0},      {12, 2, 2, 3, 40, 5, SB3X_FRAMES_OUTSIDE, 0, 0, 0},
-    {6, 1, 1, 1, 70, 1, SB3X_FRAMES_DELTA, 0, 0, 0},       {6, 1, 1, 1, 8, 1, SB3X_FRAMES_CODEC, 0, 0, 0},
-    {9, 3, 1, 4, 33, 4, SB3X_FRAMES_DELTA, 0, 16, 0},      {8, 1, 2, 2, 3, 1 << 22, SB3X_FRAMES_OUTSIDE, 0, 0, 0},
-    {1, 1, 1, 1, 1, 1 << 25, SB3X_FRAMES_RAW, 0, 0, 0},    {8, 4, 2, 2, 16, 1 << 20, SB3X_FRAMES_DELTA, 0, 0, 0},
-    {12, 2, 2, 3, 144, 9, SB3X_FRAMES_DELTA, 2, 16, 48},   {12, 2, 2, 3, 48, 9, SB3X_FRAMES_CODEC, 4, 0, 0},
-    {30, 2, 2, 2, 100, 7, SB3X_FRAMES_DELTA, 0, 20, 33},   {8, 1, 2, 4, 33, 70, SB3X_FRAMES_CODEC, 1, 0, 0},
-    {40, 1, 1, 2, 20, 130, SB3X_FRAMES_DELTA, 1, 0, 0},    {12, 3, 2, 2, 64, 6, SB3X_FRAMES_RAW, 3, 17, 0},
+    {12, 2, 2, 3, 40, 5, SB3X_FRAMES_DELTA, 0, 0, 0, 0},      {12, 2, 2, 3, 40, 5, SB3X_FRAMES_RAW, 0, 0, 0, 0},
+    {12, 2, 2, 3, 40, 5, SB3X_FRAMES_CODEC, 0, 0, 0, 0},      {12, 2, 2, 3, 40, 5, SB3X_FRAMES_OUTSIDE, 0, 0, 0, 0},
+    {6, 1, 1, 1, 70, 1, SB3X_FRAMES_DELTA, 0, 0, 0, 0},       {6, 1, 1, 1, 8, 1, SB3X_FRAMES_CODEC, 0, 0, 0, 0},
+    {9, 3, 1, 4, 33, 4, SB3X_FRAMES_DELTA, 0, 16, 0, 0},      {8, 1, 2, 2, 3, 1 << 22, SB3X_FRAMES_OUTSIDE, 0, 0, 0, 0},
+    {1, 1, 1, 1, 1, 1 << 25, SB3X_FRAMES_RAW, 0, 0, 0, 0},    {8, 4, 2, 2, 16, 1 << 20, SB3X_FRAMES_DELTA, 0, 0, 0, 0},
+    {12, 2, 2, 3, 144, 9, SB3X_FRAMES_DELTA, 2, 32, 48, 0},   {12, 2, 2, 3, 48, 9, SB3X_FRAMES_CODEC, 4, 0, 0, 0},
+    {30, 2, 2, 2, 100, 7, SB3X_FRAMES_DELTA, 0, 20, 33, 0},   {8, 1, 2, 4, 33, 70, SB3X_FRAMES_CODEC, 1, 0, 0, 0},
+    {40, 1, 1, 2, 20, 130, SB3X_FRAMES_DELTA, 1, 0, 0, 0},    {12, 3, 2, 2, 64, 6, SB3X_FRAMES_RAW, 3, 17, 0, 0},
 };
 
 static void read_outside(sb3x_store *store, int64_t cell, int32_t columns) {

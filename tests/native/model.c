@@ -33,6 +33,8 @@ sb3x_config draw_config(source *from) {
     config.piece_frames = draw_piece(from, config.block_frames);
     config.row_bytes = draw_distance(from, config.frame_bytes);
     config.channel_bytes = draw_distance(from, config.frame_bytes);
+    static const int64_t items[] = {0, 1, 2, 4};
+    config.item_bytes = items[below(from, 4)];
     return config;
 }
 
@@ -84,7 +86,7 @@ void draw_picture(source *from, const sb3x_shape *shape, int64_t scene, uint8_t 
 static void draw_frame(model *model, uint8_t *frame) {
     source *from = model->from;
     const int64_t n = model->config.frame_bytes;
-    const sb3x_shape shape = {n, model->config.row_bytes, model->config.channel_bytes};
+    const sb3x_shape shape = {n, model->config.row_bytes, model->config.channel_bytes, model->config.item_bytes};
     if (once_in(from, model->is_camera ? 2 : 8)) {
         draw_picture(from, &shape, below(from, 64) / 28, frame); /* mostly one of two */
         return;

@@ -40,7 +40,7 @@ static void test_many_blocks(int64_t heads) {
 /* Reserved blocks are as they were made, and an open one begins as a block can. Whatever it says, it is sealed as what it is. */
 static void test_bases_of_open_blocks(int64_t frames) {
     static const int64_t bases[] = {INT32_MIN, -1000, -260, -259, -258, -4, -3, -2, -1, 0, 1, 2, 3, 5, INT32_MAX};
-    const sb3x_config config = {4, 1, 1, 2, 64, 3, frames, 0, 0, 0};
+    const sb3x_config config = {4, 1, 1, 2, 64, 3, frames, 0, 0, 0, 0};
     for (int64_t block = 0; block < 3; block++) { /* open, reserved, reserved */
         for (size_t k = 0; k < sizeof bases / sizeof *bases; k++) {
             int64_t n, header[2];
@@ -210,7 +210,7 @@ static int64_t test_pieces(const sb3x_config *config) {
 /* How new blocks are kept: one of the ways that there are. */
 static void test_ways(int64_t frames) {
     enum { FRAMES = 48, CODEC = 56, PIECE = 64, BEST = 72 };
-    const sb3x_config config = {8, 2, 1, 2, 40, 6, frames, 2, 0, 0};
+    const sb3x_config config = {8, 2, 1, 2, 40, 6, frames, 2, 0, 0, 0};
     const int64_t values[] = {INT64_MIN, -1, 0, 1, 2, 3, 4, 5, 255, 256, INT32_MAX, INT64_MAX};
     int64_t n;
     uint8_t *saved = save_used(&config, 13, 30, &n);
@@ -242,7 +242,7 @@ static void expect_refusal(const sb3x_config *config, const uint8_t *saved, int6
 
 /* Streams and heads that lead to where nothing is. */
 static void test_wrong_links(int64_t frames) {
-    const sb3x_config config = {8, 2, 1, 4, 10, 6, frames, 0, 0, 0};
+    const sb3x_config config = {8, 2, 1, 4, 10, 6, frames, 0, 0, 0, 0};
     int64_t n;
     uint8_t *saved = save_used(&config, 0, 0, &n);
     const int64_t first = stream_at(&config, saved, 0), second = stream_at(&config, saved, 1);
@@ -298,7 +298,7 @@ static void test_wrong_links(int64_t frames) {
 
 /* Counts that are added to later must not overflow. */
 static void test_counts(int64_t frames) {
-    const sb3x_config config = {8, 1, 2, 2, 40, 2, frames, 0, 0, 0};
+    const sb3x_config config = {8, 1, 2, 2, 40, 2, frames, 0, 0, 0, 0};
     for (int64_t at = 32; at <= 40; at += 8) {
         const int64_t values[] = {INT64_MAX, INT64_MAX - 1, INT64_MAX - 20, -1};
         for (int k = 0; k < 4; k++) {

@@ -29,22 +29,32 @@ static int read_number(const uint8_t **data, const uint8_t *end, uint64_t *numbe
     return 0;
 }
 
-/* What packing.h says a byte is predicted as. */
-static uint8_t predicted(const sb3x_shape *shape, int way, const uint8_t *before, const uint8_t *frame, int64_t i) {
+static int64_t item_of(const sb3x_shape *shape) { return shape->item ? shape->item : 1; }
+
+/* The value that begins at a byte. */
+static uint32_t value_at(const sb3x_shape *shape, const uint8_t *frame, int64_t at) {
+    uint32_t value = 0;
+    for (int64_t k = 0; k < item_of(shape); k++) value |= (uint32_t)frame[at + k] << 8 * k;
+    return value;
+}
+
+/* What packing.h says a value is predicted as. */
+static uint32_t predicted(const sb3x_shape *shape, int way, const uint8_t *before, const uint8_t *frame, int64_t i) {
     const int64_t row = i - shape->row, channel = i - shape->channel;
     switch (way) {
-        case 1: return frame[row];
-        case 2: return (uint8_t)(frame[row] + frame[channel] - frame[row - shape->channel]);
-        case 3: return before[i];
-        case 4: return (uint8_t)(before[i] + frame[channel] - before[channel]);
+        case 1: return value_at(shape, frame, row);
+        case 2: return value_at(shape, frame, row) + value_at(shape, frame, channel) - value_at(shape, frame, row - shape->channel);
+        case 3: return value_at(shape, before, i);
+        case 4: return value_at(shape, before, i) + value_at(shape, frame, channel) - value_at(shape, before, channel);
         default: return 0;
     }
 }
 
 /* Whether a band can be predicted so: from bytes that are there, and not from within the group that is predicted. */
 static int can_predict(const sb3x_shape *shape, int way, int64_t at) {
-    int is_far = (way != 1 && way != 2) || shape->row >= GROUP;
-    if ((way == 2 || way == 4) && shape->channel < GROUP) is_far = 0;
+    const int64_t least = GROUP * item_of(shape);
+    int is_far = (way != 1 && way != 2) || shape->row >= least;
+    if ((way == 2 || way == 4) && shape->channel < least) is_far = 0;
     int64_t reaches = (way == 1 || way == 2 ? shape->row : 0) + (way == 2 || way == 4 ? shape->channel : 0);
     return way < N_WAYS && is_far && at >= reaches;
 }
@@ -52,8 +62,9 @@ static int can_predict(const sb3x_shape *shape, int way, int64_t at) {
 /* A packed frame as packing.h describes it. Where it ends, or NULL. */
 static const uint8_t *unpack_naively(const sb3x_shape *shape, const uint8_t *data, const uint8_t *end, const uint8_t *before,
                                      uint8_t *frame) {
-    const int64_t whole = shape->bytes / GROUP * GROUP;
+    const int64_t item = item_of(shape), whole = shape->bytes / (GROUP * item) * GROUP * item;
     for (int64_t at = 0; at < whole; at += GROUP * GROUPS) {
+        uint32_t folded[GROUP * GROUPS] = {0}; /* values of this band */
         if (data >= end) return NULL;
         int first = *data++, is_exact = first >= PACKED_EXACTLY, way = first - (is_exact ? PACKED_EXACTLY : 0);
         if (!can_predict(shape, way, at)) return NULL;
@@ -69,13 +80,16 @@ static const uint8_t *unpack_naively(const sb3x_shape *shape, const uint8_t *dat
             if (!is_exact && g < groups) seen.widths[width < WIDEST ? width : WIDEST]++;
             for (int64_t k = 0; k < GROUP && g < groups; k++) { /* a damaged group may be there beyond the frame */
                 const uint8_t *bits = data + (k < 8 ? 0 : width);
-                int folded = 0;
-                for (int64_t bit = 0; bit < width && bit < 8; bit++) folded |= (bits[bit] >> k % 8 & 1) << bit;
-                int64_t i = at + g * GROUP + k;
-                int difference = folded & 1 ? -(folded >> 1) - 1 : folded >> 1;
-                frame[i] = (uint8_t)(predicted(shape, way, before, frame, i) + difference);
+                for (int64_t bit = 0; bit < width && bit < 8; bit++)
+                    folded[g / item * GROUP + k] |= (uint32_t)(bits[bit] >> k % 8 & 1) << (8 * (g % item) + bit);
             }
             data += 2 * width;
+        }
+        for (int64_t k = 0; k < groups * GROUP / item; k++) {
+            int64_t i = at + k * item;
+            uint32_t difference = folded[k] & 1 ? 0 - (folded[k] >> 1) - 1 : folded[k] >> 1;
+            uint32_t value = predicted(shape, way, before, frame, i) + difference;
+            for (int64_t part = 0; part < item; part++) frame[i + part] = (uint8_t)(value >> 8 * part);
         }
     }
     if (end - data < shape->bytes - whole) return NULL;
@@ -129,6 +143,8 @@ static sb3x_shape draw_shape(source *from) {
         if (k == 1 && once_in(from, 2)) distance = shape.bytes / 3; /* three planes */
         *(k == 0 ? &shape.row : &shape.channel) = distance < shape.bytes ? distance : shape.bytes;
     }
+    static const int64_t items[] = {0, 1, 1, 2, 2, 4, 4};
+    shape.item = items[below(from, 7)];
     return shape;
 }
 
@@ -265,9 +281,12 @@ static void check_packing(source *from) {
 
 /* A frame, rows or channels that cannot be: refused before anything is looked at. */
 static void check_wrong_shapes(void) {
-    static const sb3x_shape wrong[] = {{0, 0, 0},   {-1, 0, 0},         {INT64_MAX, 0, 0}, {(int64_t)1 << 33, 0, 0}, {9, -1, 0},
-                                       {9, 10, 0},  {9, INT64_MAX, 0},  {9, INT64_MIN, 0}, {9, 0, -1},               {9, 0, 10},
-                                       {9, 3, INT64_MAX}, {9, 3, INT64_MIN}};
+    static const sb3x_shape wrong[] = {
+        {0, 0, 0, 1},         {-1, 0, 0, 1},        {INT64_MAX, 0, 0, 1}, {(int64_t)1 << 33, 0, 0, 1}, {9, -1, 0, 1},
+        {9, 10, 0, 1},        {9, INT64_MAX, 0, 1}, {9, INT64_MIN, 0, 1}, {9, 0, -1, 1},               {9, 0, 10, 1},
+        {9, 3, INT64_MAX, 1}, {9, 3, INT64_MIN, 1}, {9, 0, 0, -1},        {9, 0, 0, 3},                {9, 0, 0, 8},
+        {9, 0, 0, INT64_MAX}, {9, 0, 0, INT64_MIN},
+    };
     uint8_t bytes[16] = {0}, out[16];
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         CHECK(sb3x_delta_encode(&wrong[k], bytes, 1, NULL, out, 16) == -1);
@@ -301,7 +320,7 @@ void test_delta(int64_t rounds) {
                 int64_t value = length <= 5 ? (int64_t)last << (7 * (length - 1)) : -1;
                 int is_right = place == 0 ? value == 2 || value == 3 : value >= 0 && value <= 3;
                 data[n++] = 0;
-                int32_t status = sb3x_delta_decode(&(sb3x_shape){4, 0, 0}, data, n, NULL, 1, frame);
+                int32_t status = sb3x_delta_decode(&(sb3x_shape){4, 0, 0, 1}, data, n, NULL, 1, frame);
                 if (place == 1 || value != 0) /* which ends the list */
                     CHECK((status == SB3X_OK) == is_right);
                 CHECK(!is_right || frame[place == 0 ? 0 : value] == 9);
@@ -309,7 +328,7 @@ void test_delta(int64_t rounds) {
             }
         }
     }
-    const sb3x_shape one = {1, 0, 0};
+    const sb3x_shape one = {1, 0, 0, 1};
     uint8_t byte = 0, out[16];
     CHECK(sb3x_delta_encode(&one, &byte, 1, NULL, out, 0) == -1);
     CHECK(sb3x_delta_decode(&one, out, 0, NULL, 0, out) == SB3X_OK);

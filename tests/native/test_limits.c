@@ -16,14 +16,15 @@ static void expect_refusal(sb3x_config config, int32_t expected) {
 
 /* A config with one field changed. */
 static sb3x_config with(int field, int64_t value) {
-    sb3x_config config = {6, 2, 2, 3, 10, 4, SB3X_FRAMES_DELTA, 0, 0, 0};
+    sb3x_config config = {6, 2, 2, 3, 10, 4, SB3X_FRAMES_DELTA, 0, 0, 0, 0};
     int64_t *const fields[] = {&config.n_cells,      &config.n_streams, &config.n_columns,    &config.stack,     &config.frame_bytes,
-                               &config.block_frames, &config.frames,    &config.piece_frames, &config.row_bytes, &config.channel_bytes};
+                               &config.block_frames, &config.frames,    &config.piece_frames, &config.row_bytes, &config.channel_bytes,
+                               &config.item_bytes};
     *fields[field] = value;
     return config;
 }
 
-enum { CELLS, STREAMS, COLUMNS, STACK, FRAME_BYTES, BLOCK_FRAMES, FRAMES, PIECE_FRAMES, ROW_BYTES, CHANNEL_BYTES };
+enum { CELLS, STREAMS, COLUMNS, STACK, FRAME_BYTES, BLOCK_FRAMES, FRAMES, PIECE_FRAMES, ROW_BYTES, CHANNEL_BYTES, ITEM_BYTES };
 
 static void check_refusals(void) {
     const int64_t two_31 = (int64_t)1 << 31;
@@ -37,12 +38,14 @@ static void check_refusals(void) {
     expect_refusal(with(FRAME_BYTES, 0), SB3X_BAD_ARGUMENT);
     expect_refusal(with(FRAMES, -1), SB3X_BAD_ARGUMENT);
     expect_refusal(with(FRAMES, 4), SB3X_BAD_ARGUMENT);
-    for (int field = CELLS; field <= CHANNEL_BYTES; field++)
+    for (int field = CELLS; field <= ITEM_BYTES; field++)
         for (int64_t value = INT64_MIN; value < 0; value /= 3) expect_refusal(with(field, value), SB3X_BAD_ARGUMENT);
     for (int field = ROW_BYTES; field <= CHANNEL_BYTES; field++) { /* longer than a frame */
         expect_refusal(with(field, 11), SB3X_BAD_ARGUMENT);
         expect_refusal(with(field, INT64_MAX), SB3X_BAD_ARGUMENT);
     }
+    expect_refusal(with(ITEM_BYTES, 3), SB3X_BAD_ARGUMENT);
+    expect_refusal(with(ITEM_BYTES, 8), SB3X_BAD_ARGUMENT);
     expect_refusal(with(CELLS, two_31), SB3X_TOO_LARGE);
     expect_refusal(with(CELLS, two_31 / 2), SB3X_TOO_LARGE); /* two columns */
     expect_refusal(with(CELLS, INT64_MAX - 1), SB3X_TOO_LARGE);
@@ -54,12 +57,12 @@ static void check_refusals(void) {
         const int64_t large = (int64_t)1 << shift;
         for (int64_t frames = 0; frames < 4; frames++) {
             const sb3x_config configs[] = {
-                {INT64_MAX / large * large, large, 2, 1, 1, 1, frames, 0, 0, 0},
-                {2, 1, 2, large, large, large, frames, 0, 0, 0},
-                {2, 1, 2, large, 1, INT64_MAX, frames, 0, 0, 0},
-                {2, 1, 2, 1, large, INT64_MAX, frames, 0, 0, 0},
-                {2, 2, 2, 1, INT64_MAX / large, large, frames, 0, 0, 0},
-                {large, large, 1, large, 1, large, frames, 0, 0, 0},
+                {INT64_MAX / large * large, large, 2, 1, 1, 1, frames, 0, 0, 0, 0},
+                {2, 1, 2, large, large, large, frames, 0, 0, 0, 0},
+                {2, 1, 2, large, 1, INT64_MAX, frames, 0, 0, 0, 0},
+                {2, 1, 2, 1, large, INT64_MAX, frames, 0, 0, 0, 0},
+                {2, 2, 2, 1, INT64_MAX / large, large, frames, 0, 0, 0, 0},
+                {large, large, 1, large, 1, large, frames, 0, 0, 0, 0},
             };
             for (int k = 0; k < 6; k++) {
                 int32_t error = -1;
@@ -76,7 +79,7 @@ static void check_refusals(void) {
 static void check_wide_tokens(int64_t frames, int64_t block_frames) {
     snprintf(check_context, sizeof check_context, "frames %lld in blocks of %lld", (long long)frames, (long long)block_frames);
     source from = source_of_seed(5);
-    const sb3x_config config = {45, 9, 2, 3, 2, block_frames, frames, 0, 0, 0};
+    const sb3x_config config = {45, 9, 2, 3, 2, block_frames, frames, 0, 0, 0, 0};
     int32_t error;
     model *model = new_model(&config, &from, &error);
     if (!model->store) { /* so much may not be there, not even in pages that are never touched */
@@ -122,7 +125,7 @@ static uint8_t *map_zeros(int64_t n) {
    before, at and behind those places. */
 static void check_large_block(int64_t frames, int64_t block_frames) {
     enum { SIZE = 1 << 20 };
-    const sb3x_config config = {block_frames + 4, 1, 1, 1, SIZE, block_frames, frames, 100, 1024, 0};
+    const sb3x_config config = {block_frames + 4, 1, 1, 1, SIZE, block_frames, frames, 100, 1024, 0, 0};
     int32_t error;
     sb3x_store *store = sb3x_create(&config, &error);
     CHECK(store);
@@ -155,7 +158,7 @@ static void check_large_frame(void) {
     uint8_t *frame = map_zeros(n), *out = map_zeros(n);
     uint8_t encoded[200];
     for (int i = 0; i < 7; i++) frame[places[i]] = (uint8_t)(i + 1);
-    const sb3x_shape shape = {n, 65536, n / 3};
+    const sb3x_shape shape = {n, 65536, n / 3, 1};
     int64_t length = sb3x_delta_encode(&shape, frame, 1, NULL, encoded, sizeof encoded);
     CHECK(length > 0 && length < 100);
     CHECK(sb3x_delta_decode(&shape, encoded, length, NULL, 1, out) == SB3X_OK);

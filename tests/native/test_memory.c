@@ -121,7 +121,7 @@ void test_refused_memory(int64_t rounds) {
     sb3x_set_threads(1);
     /* The codec on its own. */
     uint8_t frames[200] = {1, 2, 3}, out[300];
-    const sb3x_shape shape = {100, 20, 0};
+    const sb3x_shape shape = {100, 20, 0, 1};
     for (int64_t n = 0; n < 2; n++) {
         sb3x_fail_allocation(n, 0);
         CHECK(sb3x_delta_encode(&shape, frames, 2, NULL, out, 300) == -1);

@@ -7,11 +7,11 @@
 static void describe(const sb3x_config *config, int64_t seed) {
     snprintf(check_context, sizeof check_context,
              "seed %lld: cells %lld, streams %lld, columns %lld, stack %lld, frame_bytes %lld, block_frames %lld, frames %lld, "
-             "piece_frames %lld, row_bytes %lld, channel_bytes %lld",
+             "piece_frames %lld, row_bytes %lld, channel_bytes %lld, item_bytes %lld",
              (long long)seed, (long long)config->n_cells, (long long)config->n_streams, (long long)config->n_columns,
              (long long)config->stack, (long long)config->frame_bytes, (long long)config->block_frames,
              (long long)config->frames, (long long)config->piece_frames, (long long)config->row_bytes,
-             (long long)config->channel_bytes);
+             (long long)config->channel_bytes, (long long)config->item_bytes);
 }
 
 /* ---- blocks that are open while something changes */
@@ -42,7 +42,7 @@ static int64_t count_blocks(const sb3x_store *store, int64_t kind) {
 /* Blocks of the old way, however many, say nothing about the new one: it is tried at once. Open blocks of another codec stay raw. */
 static void check_other_ways(int64_t before, int64_t after) {
     enum { STREAMS = 30 };
-    const sb3x_config config = {STREAMS * 40, STREAMS, 1, 2, 64, 8, before, 3, 0, 0};
+    const sb3x_config config = {STREAMS * 40, STREAMS, 1, 2, 64, 8, before, 3, 0, 0, 0};
     snprintf(check_context, sizeof check_context, "frames %lld, then %lld", (long long)before, (long long)after);
     source from = source_of_seed(1);
     int32_t error;
@@ -65,7 +65,7 @@ static void check_other_ways(int64_t before, int64_t after) {
 
 /* Encoded pieces of an open block are not saved: they are asked for again, and nothing else is. */
 static void check_loaded_codec(int64_t piece_frames) {
-    const sb3x_config config = {3 * 40, 3, 1, 2, 64, 8, SB3X_FRAMES_CODEC, piece_frames, 0, 0};
+    const sb3x_config config = {3 * 40, 3, 1, 2, 64, 8, SB3X_FRAMES_CODEC, piece_frames, 0, 0, 0};
     source from = source_of_seed(2);
     int32_t error;
     model *model = new_model(&config, &from, &error);
@@ -286,7 +286,7 @@ static void draw_noise(model *model) {
 /* A block and the base that is made from it, in chunks that hold no more than one block. */
 static void check_full_chunks(void) {
     const int64_t size = CHUNK_BYTES + 100;
-    const sb3x_config config = {40, 1, 1, 1, size, 2, SB3X_FRAMES_DELTA, 0, 0, 0};
+    const sb3x_config config = {40, 1, 1, 1, size, 2, SB3X_FRAMES_DELTA, 0, 0, 0, 0};
     source from = source_of_seed(3);
     int32_t error;
     model *model = new_model(&config, &from, &error);
@@ -303,7 +303,7 @@ static void check_full_chunks(void) {
 /* One step fills two blocks: one that was opened raw, and one of `delta`, which needs room for a base too. */
 static void check_chunks_of_other_ways(void) {
     const int64_t size = CHUNK_BYTES + 100;
-    const sb3x_config config = {40, 1, 2, 2, size, 2, SB3X_FRAMES_RAW, 0, 0, 0};
+    const sb3x_config config = {40, 1, 2, 2, size, 2, SB3X_FRAMES_RAW, 0, 0, 0, 0};
     source from = source_of_seed(4);
     int32_t error;
     model *model = new_model(&config, &from, &error);
@@ -331,7 +331,7 @@ void test_chunks(int64_t rounds) {
     for (int64_t frames = SB3X_FRAMES_RAW; frames <= SB3X_FRAMES_CODEC; frames++) {
         source from = source_of_seed((uint64_t)frames);
         /* 150 blocks to a chunk, 12 chunks. */
-        const sb3x_config config = {3600, 1, 1, 1, CHUNK_BYTES / 300, 2, frames, 0, 0, 0};
+        const sb3x_config config = {3600, 1, 1, 1, CHUNK_BYTES / 300, 2, frames, 0, 0, 0, 0};
         describe(&config, frames);
         int32_t error;
         model *model = new_model(&config, &from, &error);

@@ -27,7 +27,7 @@ typedef struct {
 } job;
 
 static model *filled_model(source *from, int64_t frames, int64_t frame_bytes) {
-    const sb3x_config config = {60, 3, 2, 4, frame_bytes, 8, frames, frames == SB3X_FRAMES_CODEC ? 3 : 0, frame_bytes / 20, 0};
+    const sb3x_config config = {60, 3, 2, 4, frame_bytes, 8, frames, frames == SB3X_FRAMES_CODEC ? 3 : 0, frame_bytes / 20, 0, 0};
     int32_t error;
     model *model = new_model(&config, from, &error);
     CHECK(model->store);

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from .frames import MADE_UP, N_ENVS, STACK, envs_of, is_vectors, split_stack
+from .colour import CAMERA_TRAINING_BARS, colour_groups, colour_verdicts, named_groups, named_verdicts
+from .frames import CAMERAS, MADE_UP, N_ENVS, STACK, envs_of, is_vectors, split_stack
+from .groups import TIMES, Group, Limits, Verdict
 from .jobs import Result
 from .measure import Job
 from .training import PPO, PPO_ENVS, Training
@@ -23,57 +24,7 @@ TRAINING_TURNS = 5
 WEIGHT_TURNS, WEIGHT_TRANSITIONS = 5, 64
 
 
-@dataclass(frozen=True)
-class Group:
-    """Jobs that are run in turns, for ratios among them.
-
-    :param judged: which bars look at it, see `verdicts_of`
-    :param turns: at least so many, where a few percent decide
-    """
-
-    judged: str
-    label: str
-    jobs: tuple[Job | Training, ...]
-    turns: int = 1
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A ratio beside its bar.
-
-    :param unit: how it is read: ``%``, ``x``, ``us``, ``s`` or ``MB``
-    :param at_least: whether more is better
-    :param bar: None for a figure that only informs
-    """
-
-    label: str
-    value: float
-    bar: float | None = None
-    stretch: float | None = None
-    unit: str = "x"
-    at_least: bool = False
-
-    @property
-    def kept(self) -> bool | None:
-        return None if self.bar is None else self._reaches(self.bar)
-
-    @property
-    def stretched(self) -> bool:
-        return self.stretch is not None and self._reaches(self.stretch)
-
-    def _reaches(self, limit: float) -> bool:
-        return self.value >= limit if self.at_least else self.value <= limit
-
-
-#: Times, and what they are called.
-TIMES = {
-    "add_first_us": "add, first lap",
-    "add_us": "add, later laps",
-    "sample_32_us": "sample(32)",
-    "sample_256_us": "sample(256)",
-}
 #: Bars and stretches, ours divided by SB3's.
-Limits = dict[str, tuple[float, float | None]]
 MAIN_BARS: Limits = {
     "rss_bytes": (0.0092, 0.008),
     "add_first_us": (0.09, 0.07),
@@ -103,10 +54,11 @@ GPU_ENCODE_US = 60
 GPU_BUFFERS = (*GPU_BARS, "gpu-zstd3")
 
 
-def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False) -> list[Group]:
+def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False, peers: bool = False) -> list[Group]:
     """All that has to be run for the bars.
 
-    :param quick: everything in small, without the other games: a smoke test
+    :param quick: everything in small, without the other games and cameras: a smoke test
+    :param peers: also named codecs beside those of sb3-extra-buffers 0.5.0
     """
     size, noise_size, vector_size, large = (2000, 2000, 2000, 4000) if quick else (40_000, 20_000, 200_000, 1_000_000)
     options = {"cache": str(cache), "laps": 1 if quick else 4, "samples": 16 if quick else 960}
@@ -121,6 +73,9 @@ def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False) 
     groups = [Group("main", MAIN_GAME, jobs(MAIN_GAME, size, "sb3", "sb3-default", DEFAULT, smallest))]
     if not quick:
         groups += [Group("game", game, jobs(game, size, "sb3", DEFAULT)) for game in OTHER_GAMES]
+        groups += colour_groups(cache)
+    if peers:
+        groups += named_groups(cache)
     return [
         weight_group(cache, quick=quick),
         *groups,
@@ -161,6 +116,10 @@ def verdicts_of(group: Group, results: Sequence[Result]) -> Iterator[Verdict]:
         yield from game_verdicts(group, results)
     elif group.judged == "large":
         yield from large_verdicts(group, results)
+    elif group.judged == "colour":
+        yield from colour_verdicts(group, results)
+    elif group.judged == "named":
+        yield from named_verdicts(group, results)
     else:
         first, ours = results[0], default_of(results)
         if group.judged == "weight":
@@ -179,7 +138,8 @@ def verdicts_of(group: Group, results: Sequence[Result]) -> Iterator[Verdict]:
             yield Verdict("vectors: memory with actions and rewards (RSS)", ours["rss_bytes"] / first["rss_bytes"])
         else:
             ratio = ours["steps_per_second"] / first["steps_per_second"]
-            yield Verdict(f"{group.label}: steps per second", ratio, *TRAINING_BARS, at_least=True)
+            bars = CAMERA_TRAINING_BARS if first["game"] in CAMERAS else TRAINING_BARS
+            yield Verdict(f"{group.label}: steps per second", ratio, *bars, at_least=True)
 
 
 def default_of(results: Sequence[Result]) -> Result:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from .bars import MEGABYTE, Verdict
+from .bars import MEGABYTE
+from .groups import Verdict
 from .jobs import Result
 from .sizes import Size, table_of
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .frames import STACK
+from .frames import CAMERAS, STACK
 
 #: RL Zoo's DQN for Atari; but learning starts early, as only the speed is asked.
 DQN: dict[str, Any] = {
@@ -34,7 +34,7 @@ class Training:
 
     :param algorithm: ``dqn`` or ``ppo``
     :param buffer: ``sb3`` for SB3's own, otherwise a compression_method
-    :param game: e.g. ``MsPacman``
+    :param game: e.g. ``MsPacman``, or one of `frames.CAMERAS`
     :param steps: transitions of the timed part
     :param warm: transitions of the part before it
     """
@@ -48,12 +48,7 @@ class Training:
 
 def train(job: Training) -> dict[str, Any]:
     """Train, and time it."""
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    from sb3_extra_buffers.training_utils.atari import make_env
-
-    n_envs = PPO_ENVS if job.algorithm == "ppo" else 1
-    env = make_env(f"{job.game}NoFrameskip-v4", n_envs, DummyVecEnv, STACK, seed=0)
+    env = _make_env(job)
     model = _make_model(job, env)
     if job.warm:
         model.learn(job.warm)
@@ -65,6 +60,18 @@ def train(job: Training) -> dict[str, Any]:
     for _, tensor in sorted(model.policy.state_dict().items()):
         digest.update(tensor.cpu().numpy().tobytes())
     return {**asdict(job), "steps_per_second": (model.num_timesteps - done) / seconds, "digest": digest.hexdigest()}
+
+
+def _make_env(job: Training) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from sb3_extra_buffers.training_utils.atari import make_env
+
+    from .cameras import make_camera
+
+    if job.game in CAMERAS:
+        return make_camera(job.game)
+    return make_env(f"{job.game}NoFrameskip-v4", PPO_ENVS if job.algorithm == "ppo" else 1, DummyVecEnv, STACK, seed=0)
 
 
 def _make_model(job: Training, env: Any) -> Any:

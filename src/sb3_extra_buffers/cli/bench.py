@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from sb3_extra_buffers.cli.output import Table, complain, progress, say, show, show_json
 
 if TYPE_CHECKING:
-    from sb3_extra_buffers.bench.bars import Group, Verdict
+    from sb3_extra_buffers.bench.groups import Group, Verdict
 
-HELP = "measure buffers on real Atari frames, beside SB3's own"
+HELP = "measure buffers on real frames, beside SB3's own"
 EXAMPLES = """\
   sb3-extra-buffers bench
   sb3-extra-buffers bench --game Pong Breakout --methods auto zstd3 zstd9@64
@@ -49,7 +49,14 @@ SIZES_WORKERS = 2
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--game", nargs="+", default=["MsPacman"], metavar="NAME", help="Atari games (default: MsPacman)")
+    parser.add_argument(
+        "--game",
+        nargs="+",
+        default=["MsPacman"],
+        metavar="NAME",
+        help="Atari games, or CarRacing, MiniGrid, AtariRGB, ViZDoom, Walker2d, RobotRGB, RobotDepth16, "
+        "RobotDepth; CarRacing/3 for a stack of three (default: MsPacman)",
+    )
     parser.add_argument("--methods", nargs="+", metavar="NAME", help=f"default: {' '.join(METHODS)}")
     parser.add_argument("--full-table", action="store_true", help="all codecs with many levels; slow ones are run once")
     parser.add_argument("--peers", action="store_true", help="other libraries too, each installed into its own environment")
@@ -58,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each, in turns (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="compare with the bars; exit code 1 when one is missed")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of --check: only these, e.g. main game colour named")
     small_or_sizes = parser.add_mutually_exclusive_group()
     small_or_sizes.add_argument("--quick", action="store_true", help="everything in small, nothing is judged: a smoke test")
     small_or_sizes.add_argument(
@@ -95,13 +103,15 @@ def run(args: argparse.Namespace) -> int:
 
 def compare(args: argparse.Namespace) -> int:
     """A table and two plots per game."""
-    from sb3_extra_buffers.bench.bars import Group, weight_group
+    from sb3_extra_buffers.bench.bars import weight_group
+    from sb3_extra_buffers.bench.groups import Group
 
     groups = [Group("compare", game, tuple(jobs_for(args, game))) for game in args.game]
     groups.append(weight_group(args.cache))
+    groups = recordable(groups, args)
     results = measure(groups, args)
     saved = save(args, "bench", {group.label: found for group, found in zip(groups, results, strict=True)})
-    for game in args.game:
+    for game in (group.label for group in groups if group.judged == "compare"):
         draw(game, saved["workloads"][game], args.out)
     present(args, saved)
     return 0
@@ -123,7 +133,12 @@ def check(args: argparse.Namespace) -> int:
     """All bars, or with --quick the same ratios in small."""
     from sb3_extra_buffers.bench.bars import SMALLEST, check_groups, verdicts_of
 
-    groups = check_groups(args.cache, smallest=args.smallest or SMALLEST, quick=args.quick)
+    groups = check_groups(args.cache, smallest=args.smallest or SMALLEST, quick=args.quick, peers=args.peers)
+    known = {group.judged for group in groups}
+    unknown = set(args.only or ()) - known
+    if unknown:
+        raise ValueError(f"--only {' '.join(sorted(unknown))}: there are {', '.join(sorted(known))}")
+    groups = recordable([group for group in groups if not args.only or group.judged in args.only], args)
     results = measure(groups, args)
     verdicts = [verdict for group, found in zip(groups, results, strict=True) for verdict in verdicts_of(group, found)]
     workloads = {group.label: found for group, found in zip(groups, results, strict=True) if group.judged != "training"}
@@ -143,14 +158,14 @@ def check(args: argparse.Namespace) -> int:
 
 def measure_sizes(args: argparse.Namespace) -> int:
     """Bytes per frame, by kind of observation and codec."""
-    from sb3_extra_buffers.bench.bars import Group
+    from sb3_extra_buffers.bench.groups import Group
     from sb3_extra_buffers.bench.report import machine
     from sb3_extra_buffers.bench.sizes import KINDS, document, gpu_jobs, gpu_ratios_of, jobs_for, sizes_of, table_of
 
     args.repeats = 1  # memory is the same each time
     groups = [Group("sizes", kind, tuple(jobs_for(kind, args.cache))) for kind in KINDS]
     groups.append(Group("sizes", "GPU buffers", tuple(gpu_jobs(args.cache))))
-    *found, gpu = measure(groups, args)
+    *found, gpu = measure(recordable(groups, args), args)
     sizes = [size for kind, results in zip(KINDS, found, strict=True) for size in sizes_of(kind, results)]
     saved = document(sizes, gpu_ratios_of(gpu), command_line(), machine())
     (args.out / "sizes.json").write_text(json.dumps(saved, indent=1) + "\n")
@@ -161,16 +176,33 @@ def measure_sizes(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure(groups: list[Group], args: argparse.Namespace) -> list[list[dict[str, Any]]]:
-    """Record what is needed, then run the jobs of each group in turns."""
+def recordable(groups: list[Group], args: argparse.Namespace) -> list[Group]:
+    """Record what is needed. Groups without those whose env cannot be played here: MuJoCo, say, needs a library that draws."""
     from sb3_extra_buffers.bench.bars import recordings_of
-    from sb3_extra_buffers.bench.frames import most_recorded
-    from sb3_extra_buffers.bench.jobs import run_in_turns, turns_of
+    from sb3_extra_buffers.bench.frames import CAMERAS, most_recorded, split_stack
     from sb3_extra_buffers.bench.recording import ensure_recording
 
+    missing = set()
     for game, steps in recordings_of(groups).items():
-        with progress(f"Recording {game}", min(steps, most_recorded(game))) as update:
-            ensure_recording(args.cache, game, steps, update)
+        try:
+            with progress(f"Recording {game}", min(steps, most_recorded(game))) as update:
+                ensure_recording(args.cache, game, steps, update)
+        except Exception as error:
+            if game not in CAMERAS:
+                raise
+            complain(f"{game} is left out, it cannot be played here: {error}")
+            missing.add(game)
+
+    def is_missing(job: Any) -> bool:
+        return (split_stack(job.workload)[0] if hasattr(job, "workload") else job.game) in missing
+
+    return [group for group in groups if not any(map(is_missing, group.jobs))]
+
+
+def measure(groups: list[Group], args: argparse.Namespace) -> list[list[dict[str, Any]]]:
+    """Run the jobs of each group in turns."""
+    from sb3_extra_buffers.bench.jobs import run_in_turns, turns_of
+
     repeats = 1 if args.quick else args.repeats
     workers = os.cpu_count() or 1 if args.quick else SIZES_WORKERS if args.sizes else 1
     results = []

@@ -6,6 +6,7 @@ stores, `codecs` its stateless functions.
 
 from __future__ import annotations
 
+from sb3_extra_buffers.native.binding import Neighbours
 from sb3_extra_buffers.native.codecs import (
     cells_of,
     delta_decode,
@@ -22,6 +23,7 @@ from sb3_extra_buffers.native.threads import set_threads
 __all__ = [
     "Changes",
     "NativeStore",
+    "Neighbours",
     "Usage",
     "cells_of",
     "delta_decode",

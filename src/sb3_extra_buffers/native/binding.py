@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_char, c_int32, c_int64, c_uint64, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -14,17 +14,36 @@ from sb3_extra_buffers.native.library import load
 OK, NO_MEMORY, ENCODE, BAD_CELL, CORRUPT, TOO_LARGE, BAD_ARGUMENT = range(7)
 
 
+class Neighbours(NamedTuple):
+    """Where the values lie that a value of a frame resembles. All are numbers of bytes.
+
+    :param row: from a value to the one below it; 0 if there are no rows
+    :param channel: from a value to the same place in the next channel; 0 if channels are not apart
+    :param item: of a value, if it is 2 or 4; all others count as single bytes
+    """
+
+    row: int = 0
+    channel: int = 0
+    item: int = 1
+
+
+#: Of bytes in which nothing is known to resemble anything.
+NO_NEIGHBOURS = Neighbours()
+
+
 class Config(ctypes.Structure):
     """`sb3x_config`."""
 
-    _names = "n_cells n_streams n_columns stack frame_bytes block_frames frames piece_frames row_bytes channel_bytes"
+    _names = (
+        "n_cells n_streams n_columns stack frame_bytes block_frames frames piece_frames row_bytes channel_bytes item_bytes"
+    )
     _fields_ = tuple((name, c_int64) for name in _names.split())
 
 
 class Shape(ctypes.Structure):
     """`sb3x_shape`."""
 
-    _fields_ = (("bytes", c_int64), ("row", c_int64), ("channel", c_int64))
+    _fields_ = tuple((name, c_int64) for name in ("bytes", "row", "channel", "item"))
 
 
 class ChangesStruct(ctypes.Structure):

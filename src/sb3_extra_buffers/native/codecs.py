@@ -8,33 +8,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.native.binding import NO_MEMORY, OK, Shape, address_of, check, core
+from sb3_extra_buffers.native.binding import NO_MEMORY, NO_NEIGHBOURS, OK, Neighbours, Shape, address_of, check, core
 
 Bytes = NDArray[np.uint8]
 
 
-def delta_encode(frames: Bytes, base: Bytes | None, room: int, row: int = 0, channel: int = 0) -> Bytes | None:
+def delta_encode(frames: Bytes, base: Bytes | None, room: int, neighbours: Neighbours = NO_NEIGHBOURS) -> Bytes | None:
     """Frames ``(n, frame_bytes)`` as what has changed since the one before; None if that takes more than ``room`` bytes.
 
     :param base: what the first frame begins from; zeros if not given
-    :param row: bytes from a pixel to the one below it, 0 if there are no rows
-    :param channel: bytes from a pixel to itself in the next channel, 0 if there is none
+    :param neighbours: where similar values lie
     """
     out = np.empty(room, np.uint8)
     n, frame_bytes = frames.shape
     length = core().sb3x_delta_encode(
-        byref(Shape(frame_bytes, row, channel)), address_of(frames), n, None if base is None else address_of(base),
+        byref(Shape(frame_bytes, *neighbours)), address_of(frames), n, None if base is None else address_of(base),
         address_of(out), room,
     )  # fmt: skip
     return None if length < 0 else out[:length]
 
 
-def delta_decode(data: Any, base: Bytes | None, out: Bytes, row: int = 0, channel: int = 0) -> bool:
+def delta_decode(data: Any, base: Bytes | None, out: Bytes, neighbours: Neighbours = NO_NEIGHBOURS) -> bool:
     """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if its bytes cannot be right."""
     given = np.frombuffer(data, np.uint8)
     n, frame_bytes = out.shape
     status = core().sb3x_delta_decode(
-        byref(Shape(frame_bytes, row, channel)), address_of(given), given.size, None if base is None else address_of(base), n,
+        byref(Shape(frame_bytes, *neighbours)), address_of(given), given.size, None if base is None else address_of(base), n,
         address_of(out),
     )  # fmt: skip
     if status == NO_MEMORY:

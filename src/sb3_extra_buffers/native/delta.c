@@ -95,7 +95,7 @@ const uint8_t *read_frame(const sb3x_shape *shape, const uint8_t *data, const ui
 
 static int is_shape(const sb3x_shape *shape) {
     return shape->bytes >= 1 && shape->bytes < PATCH_FRAME_LIMIT && shape->row >= 0 && shape->row <= shape->bytes &&
-           shape->channel >= 0 && shape->channel <= shape->bytes;
+           shape->channel >= 0 && shape->channel <= shape->bytes && is_item(shape->item);
 }
 
 int64_t sb3x_delta_encode(const sb3x_shape *shape, const uint8_t *frames, int64_t n_frames, const uint8_t *base, uint8_t *out,

@@ -163,7 +163,7 @@ struct sb3x_store {
 /* ---- index.c */
 
 static inline sb3x_shape shape_of(const sb3x_config *config) {
-    return (sb3x_shape){config->frame_bytes, config->row_bytes, config->channel_bytes};
+    return (sb3x_shape){config->frame_bytes, config->row_bytes, config->channel_bytes, config->item_bytes};
 }
 
 static inline int64_t head_of(const sb3x_store *store, int64_t cell, int64_t column) {

@@ -18,11 +18,88 @@ enum { BUSY_SUM = 4 * GROUPS, REPEATS = 3 };
 enum { ON_NOTHING, ON_ROW, ON_ROW_AND_CHANNEL, ON_FRAME, ON_FRAME_AND_CHANNEL, N_WAYS };
 
 typedef uint64_t words __attribute__((vector_size(16)));
-typedef int8_t signed_vector __attribute__((vector_size(16)));
+typedef int8_t signed_bytes __attribute__((vector_size(16)));
+typedef uint16_t pairs __attribute__((vector_size(16)));
+typedef int16_t signed_pairs __attribute__((vector_size(16)));
+typedef uint32_t fours __attribute__((vector_size(16)));
+typedef int32_t signed_fours __attribute__((vector_size(16)));
+
+/* ---- values of 1, 2 or 4 bytes; `item` is always a constant */
+
+static inline vector plus(int item, vector a, vector b) {
+    return item == 4 ? (vector)((fours)a + (fours)b) : item == 2 ? (vector)((pairs)a + (pairs)b) : a + b;
+}
+
+static inline vector minus(int item, vector a, vector b) {
+    return item == 4 ? (vector)((fours)a - (fours)b) : item == 2 ? (vector)((pairs)a - (pairs)b) : a - b;
+}
+
+/* Small differences of either sign <-> small numbers. */
+static inline vector fold(int item, vector difference) {
+    vector sign = item == 4   ? (vector)((signed_fours)difference < 0)
+                  : item == 2 ? (vector)((signed_pairs)difference < 0)
+                              : (vector)((signed_bytes)difference < 0);
+    return plus(item, difference, difference) ^ sign;
+}
+
+static inline vector unfold(int item, vector folded) {
+    if (item == 4) return (vector)((fours)folded >> 1 ^ (0 - ((fours)folded & 1)));
+    if (item == 2) return (vector)((pairs)folded >> 1 ^ (0 - ((pairs)folded & 1)));
+    return (folded >> 1 & 127) ^ (0 - (folded & 1));
+}
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
+#endif
+
+/* Two vectors' halves, the first and the second ones together. */
+#define FIRST_HALVES(a, b) SHUFFLE(words, a, b, 0, 2)
+#define SECOND_HALVES(a, b) SHUFFLE(words, a, b, 1, 3)
+/* Every other byte of two vectors, and back. */
+#define EVEN_BYTES(a, b) SHUFFLE(vector, a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define ODD_BYTES(a, b) SHUFFLE(vector, a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#define MERGE_FIRST(a, b) SHUFFLE(vector, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define MERGE_SECOND(a, b) SHUFFLE(vector, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+
+/* 16 values in `item` vectors <-> a vector for each of their bytes. */
+static inline void split_values(int item, vector *v) {
+    if (item == 1) return;
+    vector even = EVEN_BYTES(v[0], v[1]), odd = ODD_BYTES(v[0], v[1]);
+    if (item == 2) {
+        v[0] = even;
+        v[1] = odd;
+    } else {
+        vector more_even = EVEN_BYTES(v[2], v[3]), more_odd = ODD_BYTES(v[2], v[3]);
+        v[0] = EVEN_BYTES(even, more_even);
+        v[1] = EVEN_BYTES(odd, more_odd);
+        v[2] = ODD_BYTES(even, more_even);
+        v[3] = ODD_BYTES(odd, more_odd);
+    }
+}
+
+static inline void merge_values(int item, vector *v) {
+    if (item == 2) {
+        vector low = v[0], high = v[1];
+        v[0] = MERGE_FIRST(low, high);
+        v[1] = MERGE_SECOND(low, high);
+    } else if (item == 4) {
+        vector even = MERGE_FIRST(v[0], v[2]), more_even = MERGE_SECOND(v[0], v[2]);
+        vector odd = MERGE_FIRST(v[1], v[3]), more_odd = MERGE_SECOND(v[1], v[3]);
+        v[0] = MERGE_FIRST(even, odd);
+        v[1] = MERGE_SECOND(even, odd);
+        v[2] = MERGE_FIRST(more_even, more_odd);
+        v[3] = MERGE_SECOND(more_even, more_odd);
+    }
+}
+
+/* ---- predictions */
 
 /* Whether a band at `at` can be predicted so: from bytes that are there, and known before the group itself is. */
-static int is_possible(const sb3x_shape *shape, int way, int64_t at) {
-    int has_row = shape->row >= GROUP && at >= shape->row, has_channel = shape->channel >= GROUP && at >= shape->channel;
+static int is_possible(const sb3x_shape *shape, int item, int way, int64_t at) {
+    int has_row = shape->row >= GROUP * item && at >= shape->row;
+    int has_channel = shape->channel >= GROUP * item && at >= shape->channel;
     switch (way) {
         case ON_NOTHING:
         case ON_FRAME: return 1;
@@ -33,18 +110,31 @@ static int is_possible(const sb3x_shape *shape, int way, int64_t at) {
     }
 }
 
-static inline vector predict(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t i) {
+static inline vector predict(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before, int64_t i) {
+    const uint8_t *other = frame + i - shape->channel;
     switch (way) {
         case ON_ROW: return load_vector(frame + i - shape->row);
-        case ON_ROW_AND_CHANNEL: {
-            const uint8_t *other = frame + i - shape->channel;
-            return load_vector(frame + i - shape->row) + load_vector(other) - load_vector(other - shape->row);
-        }
+        case ON_ROW_AND_CHANNEL:
+            return plus(item, load_vector(frame + i - shape->row),
+                        minus(item, load_vector(other), load_vector(other - shape->row)));
         case ON_FRAME: return load_vector(before + i);
         case ON_FRAME_AND_CHANNEL:
-            return load_vector(before + i) + load_vector(frame + i - shape->channel) - load_vector(before + i - shape->channel);
+            return plus(item, load_vector(before + i),
+                        minus(item, load_vector(other), load_vector(before + i - shape->channel)));
         default: return (vector){0};
     }
+}
+
+/* The folded differences of 16 values, as a vector for each of their bytes. */
+static inline void find_differences(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before,
+                                    int64_t at, words *out) {
+    vector values[4];
+    for (int k = 0; k < item; k++) {
+        int64_t i = at + k * GROUP;
+        values[k] = fold(item, minus(item, load_vector(frame + i), predict(shape, item, way, frame, before, i)));
+    }
+    split_values(item, values);
+    for (int k = 0; k < item; k++) out[k] = (words)values[k];
 }
 
 /* Call an inlined function with a constant `way`, so that its loop does not ask for it again. */
@@ -57,11 +147,6 @@ static inline vector predict(const sb3x_shape *shape, int way, const uint8_t *fr
         default: CALL(ON_NOTHING); break;                                                   \
     }
 
-/* Small differences of either sign <-> small numbers. */
-static inline vector fold(vector difference) { return (difference + difference) ^ (vector)((signed_vector)difference < 0); }
-
-static inline vector unfold(vector folded) { return (folded >> 1 & 127) ^ (0 - (folded & 1)); }
-
 /* Bit k of byte i <-> bit i of byte k, in each half. */
 static inline words transpose(words x) {
     words changed = (x ^ x >> 7) & 0x00AA00AA00AA00AAULL;
@@ -72,23 +157,13 @@ static inline words transpose(words x) {
     return x ^ changed ^ changed << 28;
 }
 
-/* Two vectors' halves, the first and the second ones together. */
-#if defined(__clang__) || __GNUC__ >= 12
-#define FIRST_HALVES(a, b) __builtin_shufflevector(a, b, 0, 2)
-#define SECOND_HALVES(a, b) __builtin_shufflevector(a, b, 1, 3)
-#else
-#define FIRST_HALVES(a, b) __builtin_shuffle(a, b, (words){0, 2})
-#define SECOND_HALVES(a, b) __builtin_shuffle(a, b, (words){1, 3})
-#endif
+/* ---- packing */
 
 /* The sum of the widths, which are given as they are written. */
-static inline int measure(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t at, int groups,
-                          uint32_t *widths) {
+static inline int measure(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before, int64_t at,
+                          int groups, uint32_t *widths) {
     words all[GROUPS] = {0};
-    for (int g = 0; g < groups; g++) {
-        int64_t i = at + g * GROUP;
-        all[g] = (words)fold(load_vector(frame + i) - predict(shape, way, frame, before, i));
-    }
+    for (int g = 0; g < groups; g += item) find_differences(shape, item, way, frame, before, at + g * GROUP, all + g);
     /* The bits that occur in each group: a byte of `joined` for each, even groups in one half, odd ones in the other. */
     words joined = {0};
     for (int g = 0; g < GROUPS; g += 2) {
@@ -113,32 +188,36 @@ static inline int measure(const sb3x_shape *shape, int way, const uint8_t *frame
     return sum;
 }
 
-static inline uint8_t *write_groups(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t at,
-                                    int groups, uint32_t widths, uint8_t *out) {
-    for (int g = 0; g < groups; g++, widths >>= 4) {
-        int64_t i = at + g * GROUP;
-        int64_t width = widths & 15;
-        words bits = transpose((words)fold(load_vector(frame + i) - predict(shape, way, frame, before, i)));
-        store_word(out, bits[0]); /* what is beyond the width is zero, and overwritten by what follows */
-        store_word(out + width, bits[1]);
-        out += 2 * width;
+static inline uint8_t *write_groups(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before,
+                                    int64_t at, int groups, uint32_t widths, uint8_t *out) {
+    words differences[4];
+    for (int g = 0; g < groups; g += item) {
+        find_differences(shape, item, way, frame, before, at + g * GROUP, differences);
+        for (int k = 0; k < item; k++, widths >>= 4) {
+            int64_t width = widths & 15;
+            words bits = transpose(differences[k]);
+            store_word(out, bits[0]); /* what is beyond the width is zero, and overwritten by what follows */
+            store_word(out + width, bits[1]);
+            out += 2 * width;
+        }
     }
     return out;
 }
 
-uint8_t *pack_frame(const sb3x_shape *shape, const uint8_t *frame, const uint8_t *before, uint8_t *out, const uint8_t *limit) {
-    const int64_t whole = shape->bytes - shape->bytes % GROUP;
+static inline __attribute__((always_inline)) uint8_t *pack_values(const sb3x_shape *shape, int item, const uint8_t *frame,
+                                                                  const uint8_t *before, uint8_t *out, const uint8_t *limit) {
+    const int64_t whole = shape->bytes - shape->bytes % (GROUP * item);
     int way = ON_NOTHING, repeats = 0;
     for (int64_t at = 0; at < whole; at += BAND) {
         int groups = whole - at < BAND ? (int)((whole - at) / GROUP) : GROUPS;
-        int is_repeated = repeats > 0 && is_possible(shape, way, at), least = INT32_MAX;
+        int is_repeated = repeats > 0 && is_possible(shape, item, way, at), least = INT32_MAX;
         uint32_t widths = 0;
         for (int tried = is_repeated ? way : ON_NOTHING; tried < N_WAYS && least > 0; tried++) {
-            if (!is_possible(shape, tried, at)) continue;
+            if (!is_possible(shape, item, tried, at)) continue;
             uint32_t its_widths;
             int sum;
-#define MEASURE_ALL(constant) sum = measure(shape, constant, frame, before, at, GROUPS, &its_widths)
-#define MEASURE_SOME(constant) sum = measure(shape, constant, frame, before, at, groups, &its_widths)
+#define MEASURE_ALL(constant) sum = measure(shape, item, constant, frame, before, at, GROUPS, &its_widths)
+#define MEASURE_SOME(constant) sum = measure(shape, item, constant, frame, before, at, groups, &its_widths)
             if (groups == GROUPS)
                 FOR_WAY(tried, MEASURE_ALL)
             else
@@ -156,51 +235,67 @@ uint8_t *pack_frame(const sb3x_shape *shape, const uint8_t *frame, const uint8_t
         if (least == 0) continue;
         memcpy(out, &widths, WIDTHS);
         out += WIDTHS;
-#define WRITE_ALL(constant) out = write_groups(shape, constant, frame, before, at, GROUPS, widths, out)
-#define WRITE_SOME(constant) out = write_groups(shape, constant, frame, before, at, groups, widths, out)
+#define WRITE_ALL(constant) out = write_groups(shape, item, constant, frame, before, at, GROUPS, widths, out)
+#define WRITE_SOME(constant) out = write_groups(shape, item, constant, frame, before, at, groups, widths, out)
         if (groups == GROUPS)
             FOR_WAY(way, WRITE_ALL)
         else
             FOR_WAY(way, WRITE_SOME)
     }
+    if (limit - out < shape->bytes - whole) return NULL;
     memcpy(out, frame + whole, (size_t)(shape->bytes - whole));
-    out += shape->bytes - whole;
-    return out <= limit ? out : NULL;
+    return out + (shape->bytes - whole);
 }
+
+uint8_t *pack_frame(const sb3x_shape *shape, const uint8_t *frame, const uint8_t *before, uint8_t *out, const uint8_t *limit) {
+    if (shape->item == 4) return pack_values(shape, 4, frame, before, out, limit);
+    if (shape->item == 2) return pack_values(shape, 2, frame, before, out, limit);
+    return pack_values(shape, 1, frame, before, out, limit);
+}
+
+/* ---- unpacking */
 
 static const uint64_t low_bytes[16] = {
     0, 0xff, 0xffff, 0xffffff, 0xffffffff, 0xffffffffff, 0xffffffffffff, 0xffffffffffffff, UINT64_MAX,
     UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}; /* wider than 8 is damaged */
 
 /* Reads up to 8 bytes beyond the groups. */
-static inline void read_groups(const sb3x_shape *shape, int way, const uint8_t *data, uint32_t widths, const uint8_t *before,
-                               int64_t at, int groups, uint8_t *frame) {
-    for (int g = 0; g < groups; g++, widths >>= 4) {
-        int64_t i = at + g * GROUP;
-        uint32_t width = widths & 15;
-        words bits = {load_word(data) & low_bytes[width], load_word(data + width) & low_bytes[width]};
-        store_vector(frame + i, predict(shape, way, frame, before, i) + unfold((vector)transpose(bits)));
-        data += 2 * width;
+static inline void read_groups(const sb3x_shape *shape, int item, int way, const uint8_t *data, uint32_t widths,
+                               const uint8_t *before, int64_t at, int groups, uint8_t *frame) {
+    vector differences[4];
+    for (int g = 0; g < groups; g += item) {
+        for (int k = 0; k < item; k++, widths >>= 4) {
+            uint32_t width = widths & 15;
+            words bits = {load_word(data) & low_bytes[width], load_word(data + width) & low_bytes[width]};
+            differences[k] = (vector)transpose(bits);
+            data += 2 * width;
+        }
+        merge_values(item, differences);
+        for (int k = 0; k < item; k++) {
+            int64_t i = at + (g + k) * GROUP;
+            store_vector(frame + i, plus(item, predict(shape, item, way, frame, before, i), unfold(item, differences[k])));
+        }
     }
 }
 
-static inline void copy_prediction(const sb3x_shape *shape, int way, const uint8_t *before, int64_t at, int groups,
+static inline void copy_prediction(const sb3x_shape *shape, int item, int way, const uint8_t *before, int64_t at, int groups,
                                    uint8_t *frame) {
     for (int64_t i = at; i < at + groups * GROUP; i += GROUP)
-        store_vector(frame + i, predict(shape, way, frame, before, i));
+        store_vector(frame + i, predict(shape, item, way, frame, before, i));
 }
 
-const uint8_t *unpack_frame(const sb3x_shape *shape, const uint8_t *data, const uint8_t *end, const uint8_t *before,
-                            uint8_t *frame) {
-    const int64_t whole = shape->bytes - shape->bytes % GROUP;
+static inline __attribute__((always_inline)) const uint8_t *unpack_values(const sb3x_shape *shape, int item, const uint8_t *data,
+                                                                          const uint8_t *end, const uint8_t *before,
+                                                                          uint8_t *frame) {
+    const int64_t whole = shape->bytes - shape->bytes % (GROUP * item);
     for (int64_t at = 0; at < whole; at += BAND) {
         int groups = whole - at < BAND ? (int)((whole - at) / GROUP) : GROUPS;
         if (data >= end) return NULL;
         int way = *data++, is_exact = way >= PACKED_EXACTLY;
         if (is_exact) way -= PACKED_EXACTLY;
-        if (!is_possible(shape, way, at)) return NULL;
+        if (!is_possible(shape, item, way, at)) return NULL;
         if (is_exact) {
-#define COPY(constant) copy_prediction(shape, constant, before, at, groups, frame)
+#define COPY(constant) copy_prediction(shape, item, constant, before, at, groups, frame)
             FOR_WAY(way, COPY)
             continue;
         }
@@ -218,8 +313,8 @@ const uint8_t *unpack_frame(const sb3x_shape *shape, const uint8_t *data, const 
             memset(last + length, 0, 16);
             from = last;
         }
-#define READ_ALL(constant) read_groups(shape, constant, from, widths, before, at, GROUPS, frame)
-#define READ_SOME(constant) read_groups(shape, constant, from, widths, before, at, groups, frame)
+#define READ_ALL(constant) read_groups(shape, item, constant, from, widths, before, at, GROUPS, frame)
+#define READ_SOME(constant) read_groups(shape, item, constant, from, widths, before, at, groups, frame)
         if (groups == GROUPS)
             FOR_WAY(way, READ_ALL)
         else
@@ -229,4 +324,11 @@ const uint8_t *unpack_frame(const sb3x_shape *shape, const uint8_t *data, const 
     if (end - data < shape->bytes - whole) return NULL;
     memcpy(frame + whole, data, (size_t)(shape->bytes - whole));
     return data + (shape->bytes - whole);
+}
+
+const uint8_t *unpack_frame(const sb3x_shape *shape, const uint8_t *data, const uint8_t *end, const uint8_t *before,
+                            uint8_t *frame) {
+    if (shape->item == 4) return unpack_values(shape, 4, data, end, before, frame);
+    if (shape->item == 2) return unpack_values(shape, 2, data, end, before, frame);
+    return unpack_values(shape, 1, data, end, before, frame);
 }

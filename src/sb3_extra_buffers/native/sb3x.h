@@ -28,7 +28,7 @@
 #endif
 
 /* The binding refuses a library with another version than its own: it would pass other arguments. */
-#define SB3X_VERSION 2
+#define SB3X_VERSION 3
 
 enum {
     SB3X_OK = 0,
@@ -77,6 +77,7 @@ typedef struct {
     int64_t piece_frames;
     int64_t row_bytes;     /* from a byte of a frame to the one below it, 0 if it has no rows */
     int64_t channel_bytes; /* from a byte to the same place in the next channel, 0 if they are not apart */
+    int64_t item_bytes;    /* of a value: 1, 2 or 4; 0 stands for 1 */
 } sb3x_config;
 
 /* A new store, or NULL; `error` then says SB3X_NO_MEMORY, SB3X_TOO_LARGE or SB3X_BAD_ARGUMENT. */
@@ -226,6 +227,7 @@ typedef struct {
     int64_t bytes;
     int64_t row;
     int64_t channel;
+    int64_t item;
 } sb3x_shape;
 
 /* `delta`: frames as what has changed since the one before, the first of them since `base` (NULL for zeros). The bytes written, or

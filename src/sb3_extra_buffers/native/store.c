@@ -21,7 +21,8 @@ static int32_t check_config(const sb3x_config *config) {
     if (config->n_streams < 1 || config->n_cells < 0 || config->n_cells % config->n_streams || config->stack < 1 ||
         config->frame_bytes < 1 || config->block_frames < config->stack || config->n_columns < 1 || config->n_columns > 2 ||
         config->frames < SB3X_FRAMES_RAW || config->frames > SB3X_FRAMES_OUTSIDE || config->piece_frames < 0 ||
-        config->row_bytes < 0 || config->row_bytes > config->frame_bytes || config->channel_bytes < 0 || config->channel_bytes > config->frame_bytes)
+        config->row_bytes < 0 || config->row_bytes > config->frame_bytes || config->channel_bytes < 0 ||
+        config->channel_bytes > config->frame_bytes || !is_item(config->item_bytes))
         return SB3X_BAD_ARGUMENT;
     if (config->n_streams > INT32_MAX / 8 || limited_product(config->n_cells, config->n_columns) >= MOST_CELLS ||
         config->block_frames >= MOST_CELLS || config->stack >= MOST_CELLS / 8 || config->frame_bytes >= PATCH_FRAME_LIMIT)

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from sb3_extra_buffers.native.binding import (
     ENCODE,
     NO_MEMORY,
+    NO_NEIGHBOURS,
     OK,
     TOO_LARGE,
     ChangesStruct,
     Config,
     Decoded,
+    Neighbours,
     UsageStruct,
     address_of,
     check,
@@ -67,8 +69,7 @@ class NativeStore:
 
     :param frames: `RAW`, `DELTA`, `CODEC` or `OUTSIDE`
     :param piece_frames: see `keep_as`
-    :param row_bytes: from a byte of a frame to the one below it; 0 if it has no rows
-    :param channel_bytes: from a byte to the same place in the next channel; 0 if they are not apart
+    :param neighbours: where similar values of a frame lie
     """
 
     def __init__(
@@ -82,15 +83,14 @@ class NativeStore:
         block_frames: int,
         frames: int,
         piece_frames: int = 0,
-        row_bytes: int = 0,
-        channel_bytes: int = 0,
+        neighbours: Neighbours = NO_NEIGHBOURS,
     ) -> None:
         self.core = core()
         self.n_columns, self.stack, self.frame_bytes, self.block_frames = n_columns, stack, frame_bytes, block_frames
         sizes = (n_cells, n_streams, n_columns, stack, frame_bytes, block_frames)
         if max(sizes) >= 2**62:
             raise ValueError(self._too_large(sizes))
-        config, error = Config(*sizes, frames, piece_frames, row_bytes, channel_bytes), c_int32()
+        config, error = Config(*sizes, frames, piece_frames, *neighbours), c_int32()
         self.handle: int | None = self.core.sb3x_create(byref(config), byref(error))
         if not self.handle:
             if error.value == TOO_LARGE:

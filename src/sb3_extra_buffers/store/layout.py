@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs.base import Bytes
-from sb3_extra_buffers.native import join_parts
+from sb3_extra_buffers.native import Neighbours, join_parts
 
 #: Stacks that are looked for; longer ones can be set by hand.
 LONGEST_STACK = 16
@@ -65,21 +65,14 @@ class FrameLayout:
         return tuple(shape)
 
     @cached_property
-    def row_bytes(self) -> int:
-        """From a byte of a frame to the one below it; 0 for a vector."""
-        return math.prod(self._image[1:]) * self.dtype.itemsize if len(self._image) > 1 else 0
-
-    @cached_property
-    def channel_bytes(self) -> int:
-        """From a byte of a frame to the same place in its next channel; 0 where channels are not apart."""
-        is_planar = len(self.frame_shape) == 3 and self._image == self.frame_shape[1:]
-        return self.frame_bytes // self.frame_shape[0] if is_planar and self.frame_shape[0] > 1 else 0
-
-    @cached_property
-    def _image(self) -> tuple[int, ...]:
-        """The axes of a frame within which a pixel has neighbours: those of a channel where channels come first."""
-        shape = self.frame_shape
-        return shape[1:] if len(shape) == 3 and shape[0] < shape[-1] else shape
+    def neighbours(self) -> Neighbours:
+        """Where the values lie that one of a frame resembles. A vector has none."""
+        shape, item = self.frame_shape, self.dtype.itemsize
+        is_planar = len(shape) == 3 and shape[0] < shape[-1]
+        image = shape[1:] if is_planar else shape
+        row = math.prod(image[1:]) * item if len(image) > 1 else 0
+        channel = self.frame_bytes // shape[0] if is_planar and shape[0] > 1 else 0
+        return Neighbours(row, channel, item if item in (2, 4) and self.dtype.isnative else 1)
 
     def to_bytes(self, observations: NDArray[Any]) -> Bytes:
         """Bytes of observations with their frames one behind the other: ``(n, *shape)`` -> ``(n, observation_bytes)``."""

@@ -1,5 +1,5 @@
 /* `delta`: whatever is decoded, nothing is touched outside; whatever is encoded decodes to itself.
-   Input: frame_bytes - 1 (2 bytes, up to 1024), frames, 1 for a base, row, channel; then the base, then encoded bytes. */
+   Input: frame_bytes - 1 (2 bytes, up to 1024), frames, 1 for a base and 64 times the item, row, channel; then the base, then encoded bytes. */
 
 #include "fuzz.h"
 #include "packing.h"
@@ -14,7 +14,8 @@ static int64_t distance_of(uint8_t byte, int64_t frame_bytes) {
 
 static sb3x_shape shape_at(const uint8_t *data) {
     const int64_t frame_bytes = 1 + (data[0] | (int64_t)data[1] << 8) % LARGEST;
-    return (sb3x_shape){frame_bytes, distance_of(data[4], frame_bytes), distance_of(data[5], frame_bytes)};
+    static const int64_t items[] = {1, 2, 4, 0};
+    return (sb3x_shape){frame_bytes, distance_of(data[4], frame_bytes), distance_of(data[5], frame_bytes), items[data[3] >> 6]};
 }
 
 /* The same bytes as a packed frame behind another. */

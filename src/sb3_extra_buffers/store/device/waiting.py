@@ -204,6 +204,7 @@ class BatchingMemory(FrameMemory):
         places = self.waiting.places(tokens)
         frames = self.inner.gather(tokens, order)
         if places.any():
+            frames = frames.contiguous()  # tiles give a part of their rows
             if order is not None:
                 places = places.take(order)
             late = np.flatnonzero(places)

@@ -73,7 +73,7 @@ class BlockStore(Store):
         self._native = NativeStore(
             n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
             frame_bytes=max(layout.frame_bytes, 1), block_frames=block_frames, frames=int(self._coding.codec.frames),
-            piece_frames=self._coding.piece_frames, row_bytes=layout.row_bytes, channel_bytes=layout.channel_bytes,
+            piece_frames=self._coding.piece_frames, neighbours=layout.neighbours,
         )  # fmt: skip
         self._has_library = self._coding.is_library  # blocks that a library has encoded
         self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
@@ -101,7 +101,7 @@ class BlockStore(Store):
                 return
             first, second = self._bytes_of(first), self._bytes_of(second, 1)
         if self._chooser is not None and self._chooser.is_due():
-            self._choose(second)
+            self._choose(self._chooser, second)
         self._native.plan(slot, first, second, self._encode)
 
     def commit_step(self) -> None:
@@ -116,7 +116,7 @@ class BlockStore(Store):
             return
         given = self._bytes_of(observations, 2)
         if self._chooser is not None and len(cells) and self._chooser.is_due():
-            self._choose(given)
+            self._choose(self._chooser, given)
         self._native.write(column, cells, given, self._encode)
         self._native.plan_again(self._encode)
 
@@ -127,17 +127,19 @@ class BlockStore(Store):
     def _encode(self, number: int, frames: Bytes) -> Any:
         return self._codings[number].encode(frames)
 
-    def _choose(self, observations: NDArray[Any]) -> None:
+    def _choose(self, chooser: Chooser, observations: NDArray[Any]) -> None:
         """Let the newest frame be tried; new blocks may be encoded in another way then."""
         first: Bytes = observations.reshape(-1).view(np.uint8)[: self.layout.observation_bytes]
-        if self._chooser is None or not self._chooser.look(first[-self.layout.frame_bytes :]):
+        chooser.look(first[-self.layout.frame_bytes :])
+        coding = chooser.chosen
+        if coding == self._coding:
             return
-        coding = self._chooser.chosen
-        number = self._codings.index(coding) if coding in self._codings else len(self._codings)
-        self._native.keep_as(int(coding.codec.frames), number, coding.piece_frames)
-        self._codings[number:] = self._codings[number:] or [coding]
-        self._coding = coding
+        # Known here before the core uses it: nothing that comes in between leaves a block that cannot be read.
+        if coding not in self._codings:
+            self._codings.append(coding)
         self._has_library = self._has_library or coding.is_library
+        self._native.keep_as(int(coding.codec.frames), self._codings.index(coding), coding.piece_frames)
+        self._coding = coding
 
     # ---- reading
 

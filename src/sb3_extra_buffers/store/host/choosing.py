@@ -81,24 +81,25 @@ class Chooser:
         self._n_steps += 1
         return self._n_steps >= self._next
 
-    def look(self, newest: Bytes) -> bool:
-        """Do the next small part of a look. Whether `chosen` has changed.
+    def look(self, newest: Bytes) -> None:
+        """Do the next small part of a look, after the last of which `chosen` may be another.
 
         :param newest: the newest frame ``(frame_bytes,)`` of the stream
         """
         if self._trials is None:
             self._collect(newest)
-            return False
+            return
         try:
             next(self._trials)
         except StopIteration as stop:
             self._looks.append(stop.value)
-        else:
-            return False
-        self._base, self._frames, self._trials = self._frames[-1], [], None
-        self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
-        before, self.chosen = self.chosen, self._choice()
-        return self.chosen != before
+            self._base = self._frames[-1]
+            self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
+            self._forget_frames()
+            self.chosen = self._choice()
+        except BaseException:  # Ctrl-C, a codec that fails: frames are collected anew
+            self._forget_frames()
+            raise
 
     def estimates(self) -> list[Estimate]:
         """The mean of the last looks for each candidate; empty before the first."""
@@ -125,6 +126,9 @@ class Chooser:
         if len(self._frames) == self._n_needed:
             self._trials = self._try_all(np.stack(self._frames))
 
+    def _forget_frames(self) -> None:
+        self._frames, self._trials = [], None
+
     def _choice(self) -> Coding:
         scores = {
             coding: one.size + self.price * one.work for coding, one in zip(self.candidates, self.estimates(), strict=True)
@@ -149,9 +153,9 @@ class Chooser:
     def _try_delta(self, coding: Coding, frames: Bytes) -> Generator[None, None, Estimate]:
         """A piece is one frame that begins from the base, and others that begin from the one before them."""
         before = frames[0] if self._base is None else self._base
-        shape, sizes = (self._layout.row_bytes, self._layout.channel_bytes), []
+        sizes = []
         for frame in frames[1:_FEWEST_FRAMES]:
-            encoded = delta_encode(frame[None], before, frame.size, *shape)
+            encoded = delta_encode(frame[None], before, frame.size, self._layout.neighbours)
             sizes.append(1.0 if encoded is None else len(encoded) / frame.size)
             before = frame
             yield
@@ -190,7 +194,8 @@ def make_chooser(taste: str, layout: FrameLayout, block_frames: int) -> Chooser:
 
 def orders_of(coding: Coding, layout: FrameLayout) -> list[Coding]:
     """A coding, and the same with the channels of a pixel next to each other, where they are not."""
-    apart = layout.frame_bytes // layout.channel_bytes if layout.channel_bytes else 1
+    channel = layout.neighbours.channel
+    apart = layout.frame_bytes // channel if channel else 1
     if not coding.is_library or apart == 1 or layout.dtype.itemsize > 1:
         return [coding]
     return [coding, Coding(coding.codec, coding.piece_frames, apart)]

@@ -1,0 +1,202 @@
+"""`auto` decides by the data: by sizes and counted work alone, for blocks that begin from then on, and says so."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sb3_extra_buffers.codecs import AUTO, make_codec
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.native import delta_encode
+from sb3_extra_buffers.store import BlockStore, FrameLayout
+from sb3_extra_buffers.store.host import choosing
+from sb3_extra_buffers.store.host.choosing import PIECE_WORK, Chooser, Estimate, chooser_for_order, make_chooser
+from sb3_extra_buffers.store.host.coding import Coding
+
+COLOUR = FrameLayout((3, 40, 60), np.dtype(np.uint8))
+GRAY = FrameLayout((200, 200), np.dtype(np.uint8))
+
+
+def still(layout: FrameLayout) -> Iterator[np.ndarray]:
+    """A picture in which a few pixels change."""
+    rng = np.random.default_rng(0)
+    frame = rng.integers(256, size=layout.frame_bytes, dtype=np.uint8)
+    while True:
+        frame = frame.copy()
+        frame[rng.integers(frame.size, size=20)] += 1
+        yield frame
+
+
+def noise(layout: FrameLayout) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(0)
+    while True:
+        yield rng.integers(256, size=layout.frame_bytes, dtype=np.uint8)
+
+
+def bars(layout: FrameLayout) -> Iterator[np.ndarray]:
+    """Rows of six kinds, in a new order in every frame: nothing but a library finds what repeats."""
+    rng = np.random.default_rng(0)
+    kinds = rng.integers(256, size=(6, 200), dtype=np.uint8)
+    while True:
+        yield kinds[rng.integers(6, size=layout.frame_bytes // 200)].reshape(-1)
+
+
+def grainy(layout: FrameLayout) -> Iterator[np.ndarray]:
+    """A picture with the noise of a camera."""
+    rng = np.random.default_rng(0)
+    picture = rng.integers(250, size=layout.frame_bytes, dtype=np.uint8)
+    while True:
+        yield picture + rng.integers(4, size=picture.size, dtype=np.uint8)
+
+
+Scene = Callable[[FrameLayout], Iterator[np.ndarray]]
+
+
+def shown(chooser: Chooser, frames: Iterator[np.ndarray], n: int) -> list[str]:
+    """What is chosen after each of so many steps."""
+    specs = []
+    for frame in islice(frames, n):
+        if chooser.is_due():
+            chooser.look(frame)
+        specs.append(chooser.chosen.spec)
+    return specs
+
+
+@pytest.mark.parametrize(("scene", "chosen"), [(still, "delta"), (grainy, "delta"), (noise, "none"), (bars, "zstd/3")])
+def test_the_choice_follows_the_data(scene: Scene, chosen: str) -> None:
+    chooser = make_chooser("auto", GRAY, 16)
+    specs = shown(chooser, scene(GRAY), 300)
+    assert specs[0] == "delta"  # until something is known
+    # What nothing shrinks is the same to `delta` and `none`: the core keeps it as it is either way.
+    assert specs[-1] in ({"delta", "none"} if chosen == "none" else {chosen})
+
+
+def test_the_same_data_lead_to_the_same_choice() -> None:
+    first, second = (make_chooser("auto", GRAY, 16) for _ in range(2))
+    assert shown(first, bars(GRAY), 600) == shown(second, bars(GRAY), 600)
+    assert first.estimates() == second.estimates()
+
+
+def test_a_new_scene_changes_the_choice_and_nothing_that_was_written() -> None:
+    store = BlockStore(GRAY, 400, "auto", n_columns=1, block_frames=16, is_whole=False)
+    frames = [*islice(still(GRAY), 200), *islice(bars(GRAY), 9000)]
+    kept = np.zeros((400, GRAY.frame_bytes), np.uint8)
+    methods = []
+    for t, frame in enumerate(frames):
+        store.write(0, np.array([t % 400]), frame.reshape(1, 200, 200))
+        kept[t % 400] = frame
+        methods.append(store.method)
+        if t in (190, 320, 9100):
+            assert np.array_equal(store.read(0, np.arange(400)).reshape(400, -1), kept)
+            store.check()
+    assert methods[199] == "delta"
+    assert methods[-1] == "zstd/3"
+    again = pickle.loads(pickle.dumps(store))
+    assert again.method == "zstd/3"
+    assert np.array_equal(again.read(0, np.arange(400)).reshape(400, -1), kept)
+
+
+def test_small_takes_the_smallest_and_fast_what_is_read_fastest() -> None:
+    estimates = [Estimate(0.5, 4.0), Estimate(1.0, 1.0), Estimate(0.3, 12.0)]
+    chosen = {}
+    for taste in AUTO:
+        chooser = make_chooser(taste, GRAY, 16)
+        chooser._looks.append(estimates)
+        chosen[taste] = chooser._choice().spec
+    # 0.5 + 0.07 * 4 = 0.78 and 0.3 + 0.07 * 12 = 1.14; with 0.3 instead of 0.07: 1.7, 1.3 and 3.9
+    assert chosen == {"auto": "delta", "auto-fast": "none", "auto-small": "zstd/3"}
+
+
+def test_equals_do_not_alternate() -> None:
+    chooser = make_chooser("auto-small", GRAY, 16)
+    for sizes in ((0.50, 0.49), (0.50, 0.46)):
+        chooser._looks.append([Estimate(sizes[0], 1.0), Estimate(1.0, 1.0), Estimate(sizes[1], 1.0)])
+        assert chooser._choice().spec == "delta"
+    chooser._looks.extend([[Estimate(0.5, 1.0), Estimate(1.0, 1.0), Estimate(0.3, 1.0)]] * 8)
+    assert chooser._choice().spec == "zstd/3"
+
+
+def test_a_step_tries_one_frame_or_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no `add` takes long."""
+    tried: list[int] = []
+
+    def encoded(frames: np.ndarray, *args: object) -> object:
+        tried.append(frames.nbytes)
+        return delta_encode(frames, *args)  # type: ignore[arg-type]
+
+    def encode(coding: Coding, frames: np.ndarray) -> None:
+        tried.append(frames.nbytes)
+
+    monkeypatch.setattr(choosing, "delta_encode", encoded)
+    monkeypatch.setattr(Coding, "encode", encode)
+    layout = FrameLayout((3, 120, 160), np.dtype(np.uint8))
+    chooser = make_chooser("auto", layout, 16)
+    for frame in islice(noise(layout), 100):
+        tried.clear()
+        if chooser.is_due():
+            chooser.look(frame)
+        assert sum(tried) <= max(layout.frame_bytes, 1 << 16)
+    assert chooser.estimates()
+
+
+def test_frames_that_repeat_are_not_looked_at() -> None:
+    chooser = make_chooser("auto", GRAY, 16)
+    frame = next(noise(GRAY))
+    shown(chooser, iter([frame] * 100), 100)
+    assert not chooser.estimates()
+
+
+def test_the_estimate_of_delta_is_what_the_store_makes_of_it() -> None:
+    """Sizes, and how long pieces are: the rule of the core stands here again."""
+    chooser = make_chooser("auto", GRAY, 16)
+    store = BlockStore(GRAY, 320, "auto", block_frames=16, is_whole=False)
+    for t, frame in enumerate(islice(grainy(GRAY), 320)):
+        if chooser.is_due():
+            chooser.look(frame)
+        store.write(0, np.array([t]), frame.reshape(1, 200, 200))
+    part = store._native.usage().live_bytes / (320 * GRAY.frame_bytes)
+    assert store.method == "delta"
+    assert chooser.estimates()[0].size == pytest.approx(part, rel=0.05)
+    source = (choosing.__file__.rpartition("/store/")[0]) + "/native/appending.c"
+    with open(source) as file:
+        assert re.search(rf"#define PIECE_WORK {PIECE_WORK}\n", file.read())
+
+
+def test_a_named_codec_chooses_the_order_of_bytes_only() -> None:
+    rng = np.random.default_rng(0)
+
+    def pixels() -> Iterator[np.ndarray]:
+        while True:  # pixels of a few colours, each of which is a different value in each channel
+            palette = rng.integers(256, size=(4, 3), dtype=np.uint8)
+            yield palette[rng.integers(4, size=2400)].T.reshape(-1)
+
+    store = BlockStore(COLOUR, 300, make_codec("zstd"), block_frames=16, is_whole=False)
+    frames = np.array(list(islice(pixels(), 250)))
+    for t, frame in enumerate(frames):
+        store.write(0, np.array([t]), frame.reshape(1, 3, 40, 60))
+    assert store.method == "zstd/3"
+    assert store.reason.startswith("zstd/3 by pixels, with the least size")
+    assert np.array_equal(store.read(0, np.arange(250)).reshape(250, -1), frames)
+    assert chooser_for_order(Coding(make_codec("zstd")), GRAY, 16) is None
+    assert chooser_for_order(Coding(make_codec("delta")), COLOUR, 16) is None
+
+
+def test_a_buffer_says_what_was_chosen_and_why() -> None:
+    space = spaces.Box(0, 255, (200, 200, 1), np.uint8)
+    buffer = CompressedReplayBuffer(300, space, spaces.Discrete(2), device="cpu", compression_method="auto-small")
+    assert buffer.memory_usage().codec == "none until the frame stack is known"
+    frames = [frame.reshape(1, 200, 200, 1) for frame in islice(bars(GRAY), 301)]
+    for obs, after in pairwise(frames):
+        buffer.add(obs, after, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    said = buffer.memory_usage().codec
+    assert re.match(
+        r"zstd/3, with the least size \+ 0 \* work of: delta [\d.]+% and [\d.]+, none 100.0% and 1.0, zstd/3 ", said
+    )
+    assert repr(buffer).startswith("<CompressedReplayBuffer 300 of 300 steps of 1 envs, observations in ")
+    assert said in repr(buffer)
