@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from tests.fault_injection import run_function
-from tests.marked_buffers import KINDS, MarkedBuffer
+from tests.marked_buffers import MarkedBuffer
 
 WAYS = ("fork", "multiprocessing", "subproc")
 
@@ -114,7 +114,7 @@ def _use_in_child(marked: MarkedBuffer) -> None:
     for n in (5, 200, 4000):
         marked.check_sample(n)
     tasks = Path("/proc/self/task")
-    if marked.space is not KINDS["vectors"][1] and tasks.exists():  # the last batch was read by threads
+    if marked.is_read_by_threads and tasks.exists():  # the last batch was
         assert len(list(tasks.iterdir())) > 1
 
 

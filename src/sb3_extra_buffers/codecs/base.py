@@ -123,10 +123,12 @@ class Codec(ABC):
         damaged, and must never lead to a write outside of ``out``.
         """
 
-    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes | Bytes:
-        """The ``n_bytes`` that were compressed, in memory of their own. This is what buffers read by.
+    def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes | Bytes:
+        """The first ``n_bytes`` that were compressed, or more of them, in memory of their own. This is what buffers read by.
 
         A codec whose library returns bytes saves a copy by defining it.
+
+        :param most: no piece has more bytes: a payload that says so is damaged
         """
         out = np.empty((1, n_bytes), np.uint8)
         self.decompress(payload, out, None)
@@ -183,8 +185,8 @@ def fill(out: Bytes, decoded: Readable, name: str) -> None:
 
 
 def check_length(decoded: bytes, n_bytes: int, name: str) -> bytes:
-    """What was decoded, if it is as long as it must be."""
-    if len(decoded) != n_bytes:
+    """What was decoded, if it is long enough."""
+    if len(decoded) < n_bytes:
         raise CorruptDataError(f"{name}: a block decoded to {len(decoded)} bytes, {n_bytes} were expected")
     return decoded
 

@@ -32,7 +32,7 @@ class Igzip(Codec):
             raise CorruptDataError(f"igzip: {error}") from error
         fill(out, decoded, self.name)
 
-    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes:
+    def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes:
         from isal import isal_zlib
 
         try:

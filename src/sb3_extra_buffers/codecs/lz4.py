@@ -43,11 +43,11 @@ class Lz4Frame(Codec):
             raise CorruptDataError(f"lz4-frame: {error}") from error
         fill(out, decoded, self.name)
 
-    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes:
+    def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes:
         import lz4.frame
 
         # Bytes 6 to 13 say how many bytes there are, and lz4 asks for memory before it finds out.
-        if len(payload) < 15 or int.from_bytes(payload[6:14], "little") != n_bytes:
+        if len(payload) < 15 or not n_bytes <= int.from_bytes(payload[6:14], "little") <= most:
             raise CorruptDataError(f"lz4-frame: {len(payload)} bytes do not hold the {n_bytes} that were expected")
         try:
             decoded: bytes = lz4.frame.decompress(payload)
@@ -89,10 +89,10 @@ class Lz4Block(Codec):
             raise CorruptDataError(f"lz4-block: {error}") from error
         fill(out, decoded, self.name)
 
-    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes:
+    def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes:
         import lz4.block
 
-        if int.from_bytes(payload[:4], "little") != n_bytes:
+        if not n_bytes <= int.from_bytes(payload[:4], "little") <= most:
             raise CorruptDataError(f"lz4-block: {len(payload)} bytes do not hold the {n_bytes} that were expected")
         try:
             decoded: bytes = lz4.block.decompress(payload)

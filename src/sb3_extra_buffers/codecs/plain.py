@@ -45,7 +45,7 @@ class Gzip(Codec):
             raise CorruptDataError(f"gzip: {error}") from error
         fill(out, decoded, self.name)
 
-    def decompress_piece(self, payload: memoryview, n_bytes: int) -> bytes:
+    def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes:
         try:
             return check_length(zlib.decompressobj().decompress(payload, n_bytes), n_bytes, self.name)
         except zlib.error as error:

@@ -302,7 +302,7 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
     batch batch = {store, list, n * count_columns(columns), decoded, out, NULL, 1, SB3X_OK};
     int64_t nbytes = batch.n * store->observation_bytes;
     int32_t workers = 1;
-    store->is_read_by_threads = nbytes >= LARGE_BATCH_BYTES;
+    store->is_read_by_threads = nbytes >= LARGE_BATCH_BYTES && !decoded;
     if (store->is_read_by_threads && sb3x_threads() > 1) {
         workers = sb3x_threads();
         batch.parts = nbytes / PART_BYTES < batch.n ? nbytes / PART_BYTES : batch.n;
@@ -328,7 +328,7 @@ int64_t sb3x_most_pieces(const sb3x_store *store, int64_t n, int32_t columns) {
     return n * count_columns(columns) * store->config.stack;
 }
 
-/* The pieces of a block that hold frames first .. last, which must be decoded: their numbers, and how many frames they have. */
+/* The pieces of a block that hold frames first .. last, which must be decoded: their numbers, and how many frames of each. */
 static int32_t list_pieces(const sb3x_store *store, int64_t id, int64_t first, int64_t last, wanted *pieces, int64_t *count) {
     const block *one = &store->blocks[id];
     if (!one->data || !is_coded(one->base)) return SB3X_OK;
@@ -338,7 +338,7 @@ static int32_t list_pieces(const sb3x_store *store, int64_t id, int64_t first, i
         const uint8_t *data, *end;
         if (!find_piece(store, one, piece, &data, &end)) return SB3X_CORRUPT;
         if (end - data == (stop - begin) * store->config.frame_bytes) continue;
-        pieces[(*count)++] = (wanted){id * MOST_PIECES + piece, stop - begin};
+        pieces[(*count)++] = (wanted){id * MOST_PIECES + piece, (last < stop ? last + 1 : stop) - begin};
     }
     return SB3X_OK;
 }
@@ -365,7 +365,10 @@ int32_t sb3x_coded_pieces(sb3x_store *store, const int64_t *slots, const int64_t
     }
     if (status == SB3X_OK) sort_by_token(pieces, pieces + most, count);
     for (int64_t i = 0; i < count && status == SB3X_OK; i++) {
-        if (i == 0 || pieces[i - 1].token != pieces[i].token) {
+        if (i > 0 && pieces[i - 1].token == pieces[i].token) {
+            int64_t *most_frames = &decoded->n_frames[decoded->n - 1];
+            if (*most_frames < pieces[i].row) *most_frames = pieces[i].row;
+        } else {
             const block *one = &store->blocks[pieces[i].token / MOST_PIECES];
             const uint8_t *data, *end;
             find_piece(store, one, pieces[i].token % MOST_PIECES, &data, &end);

@@ -173,13 +173,13 @@ typedef struct {
     int64_t *codecs;        /* (n,): who has encoded them */
     int64_t *begins;        /* (n,): where their bytes begin in what sb3x_coded_bytes copies */
     int64_t *lengths;       /* (n,) */
-    int64_t *n_frames;      /* (n,): how many frames they hold */
+    int64_t *n_frames;      /* (n,): how many of their first frames are needed */
     const uint8_t **frames; /* (n,): where the caller has decoded them to */
 } sb3x_decoded;
 
 /* Copy observations to `out`: (columns asked for, n, stack * frame_bytes), zeros where nothing was written. Observation i is in
    slot slots[i] and env envs[i]; with envs NULL, slots are cells. `decoded` is NULL, or the result of sb3x_coded_pieces, with
-   `frames` filled in by the caller. */
+   `frames` filled in by the caller, who has threads of its own then: those of the core are not used. */
 SB3X_API int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                              const sb3x_decoded *decoded, uint8_t *out);
 

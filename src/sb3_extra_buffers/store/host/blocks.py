@@ -31,6 +31,8 @@ from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
 FORMAT = 4
+#: Bytes of observations that are decoded at a time.
+_DECODED_BYTES = 1 << 20
 
 
 class BlockStore(Store):
@@ -159,16 +161,40 @@ class BlockStore(Store):
         out = new_batch((len(columns), n, *layout.shape), layout.dtype)
         frames = new_batch(out.shape, layout.dtype) if layout.is_interleaved else out
         mask = 3 if len(columns) == 2 else 1 << columns[0]
-        pieces = self._native.coded_pieces(slots, envs, mask) if self._has_library else None
-        if pieces is None:
-            self._native.gather(slots, envs, mask, address_of(frames))
+        if self._has_library:
+            self._read_coded(columns, slots, envs, frames)
         else:
-            decoded = self._decode(pieces)
-            pieces.decoded.frames = ctypes.addressof(decoded)
-            self._native.gather(slots, envs, mask, address_of(frames), pieces.decoded)
+            self._native.gather(slots, envs, mask, address_of(frames))
         if layout.is_interleaved:
             layout.join_frames(frames, out)
         return list(out)
+
+    def _read_coded(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None, out: NDArray[Any]) -> None:
+        """Fill ``out`` (columns, n, ...) where libraries have encoded blocks.
+
+        A few observations at a time, so that what is decoded for them is still in the cache when it is copied, and its memory
+        is used again: in one go, half of the time of a large batch were page faults.
+        """
+        n, size, native = len(slots), self.layout.observation_bytes, self._native
+        mask, start = 3 if len(columns) == 2 else 1 << columns[0], address_of(out)
+        rows = max(_DECODED_BYTES // (size * len(columns)), 1)
+
+        def read(first: int) -> None:
+            last = min(first + rows, n)
+            some_envs = None if envs is None else envs[first:last]
+            pieces, decoded = native.coded_pieces(slots[first:last], some_envs, mask), None
+            if pieces is not None:
+                frames = self._decode(pieces)
+                decoded = pieces.decoded
+                decoded.frames = ctypes.addressof(frames)
+            for i, column in enumerate(columns):
+                native.gather(slots[first:last], some_envs, 1 << column, start + (i * n + first) * size, decoded)
+
+        if any(coding.codec.uses_threads for coding in self._codings):
+            run_in_threads(read, range(0, n, rows))
+        else:
+            for first in range(0, n, rows):
+                read(first)
 
     def _decode(self, pieces: CodedPieces) -> Any:
         """The addresses of the frames of each piece, in memory that lives as long as the result."""
@@ -181,14 +207,9 @@ class BlockStore(Store):
         except IndexError:
             raise CorruptDataError("A saved block store is damaged: a block names a codec that the store does not") from None
 
-        def decode(one: tuple[Coding, memoryview, int]) -> bytes | Bytes:
-            coding, payload, n_frames = one
-            return coding.decode(payload, n_frames, size)
-
-        uses_threads = any(coding.codec.uses_threads for coding, _, _ in work)
-        decoded = run_in_threads(decode, work) if uses_threads else list(map(decode, work))
+        decoded = [coding.decode(payload, n_frames, size, self.block_frames) for coding, payload, n_frames in work]
         if all(type(frames) is bytes for frames in decoded):  # ctypes takes their addresses, and keeps them
-            return (ctypes.c_char_p * len(decoded))(*decoded)  # type: ignore[misc]
+            return (ctypes.c_char_p * len(decoded))(*decoded)
         arrays = [np.frombuffer(frames, np.uint8) for frames in decoded]
         addresses = (ctypes.c_void_p * len(decoded))(*map(address_of, arrays))
         addresses.arrays = arrays  # type: ignore[attr-defined]

@@ -34,6 +34,8 @@ _FEWEST_FRAMES = 5
 _BETTER = 0.9
 #: To call a library takes as long as copying so many bytes.
 _CALL_BYTES = 80_000
+#: Bytes of a piece where only size counts.
+_LARGE_PIECE = 1 << 16
 #: Libraries for `auto`, the best first.
 _LIBRARIES = ("zstd", "igzip", "gzip")
 
@@ -187,7 +189,7 @@ PIECE_WORK = 16
 def make_chooser(taste: str, layout: FrameLayout, block_frames: int) -> Chooser:
     """What chooses for a taste: from `delta`, `none`, and the best library that is installed."""
     library = make_codec(next(name for name in _LIBRARIES if CODECS[name].is_installed))
-    coding = Coding(library, piece_frames_for(library, layout, block_frames))
+    coding = Coding(library, piece_frames_for(library, layout, block_frames, None if TASTES[taste] else _LARGE_PIECE))
     candidates = [Coding(make_codec("delta")), Coding(make_codec("none")), *orders_of(coding, layout)]
     return Chooser(layout, candidates, block_frames, TASTES[taste])
 

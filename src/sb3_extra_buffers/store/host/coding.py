@@ -50,12 +50,16 @@ class Coding:
         payload = self.codec.compress(frames, None)
         return None if payload is None or len(payload) >= frames.nbytes else payload
 
-    def decode(self, payload: memoryview, n_frames: int, frame_bytes: int) -> bytes | Bytes:
-        """The frames of a piece, in memory of their own."""
-        decoded = self.codec.decompress_piece(payload, n_frames * frame_bytes)
+    def decode(self, payload: memoryview, n_frames: int, frame_bytes: int, most_frames: int) -> bytes | Bytes:
+        """The first frames of a piece, or more, in memory of their own.
+
+        :param most_frames: no piece has more
+        """
+        n_bytes = n_frames * frame_bytes
+        decoded = self.codec.decompress_piece(payload, n_bytes, most_frames * frame_bytes)
         if self.channels == 1:
             return decoded
-        pixels = np.frombuffer(decoded, np.uint8).reshape(n_frames, frame_bytes)
+        pixels = np.frombuffer(decoded, np.uint8, n_bytes).reshape(n_frames, frame_bytes)
         frames = np.empty_like(pixels)
         split_parts(pixels, self._n_pixels(pixels), self.channels, frames)
         return frames
@@ -77,11 +81,11 @@ class Coding:
         return cls(restore_codec(saved["codec"], saved["options"]), saved["piece_frames"], saved["channels"])
 
 
-def piece_frames_for(codec: Codec, layout: FrameLayout, block_frames: int) -> int:
+def piece_frames_for(codec: Codec, layout: FrameLayout, block_frames: int, piece_bytes: int | None = None) -> int:
     """Frames that a codec is given at a time where nobody has asked for a number; see `Codec.piece_bytes`."""
     if codec.frames != Frames.CODEC:
         return 0
-    frames = 1
-    while frames * 2 <= block_frames and frames * 2 * layout.frame_bytes <= codec.piece_bytes:
+    frames, most = 1, codec.piece_bytes if piece_bytes is None else piece_bytes
+    while frames * 2 <= block_frames and frames * 2 * layout.frame_bytes <= most:
         frames *= 2
     return frames if frames < block_frames else 0

@@ -14,16 +14,16 @@ from sb3_extra_buffers.native.threads import thread_count
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 
-#: Fewer pieces are not worth the hand-over, which takes some 50 microseconds.
-_LEAST = 8
-
 _starting = threading.Lock()
 _queue: SimpleQueue[Callable[[], None]] | None = None  # what the threads are to do next
 
 
 def run_in_threads(work: Callable[[Work], Result], pieces: Sequence[Work]) -> list[Result]:
-    """``work`` on each piece. Returns, or raises, when no thread is at it any more."""
-    threads = min(thread_count(), len(pieces) // _LEAST)
+    """``work`` on each piece. Returns, or raises, when no thread is at it any more.
+
+    A hand-over takes some 50 microseconds: pieces should be worth more than that.
+    """
+    threads = min(thread_count(), len(pieces))
     if threads < 2:
         return [work(piece) for piece in pieces]
     queue, run = _started(thread_count() - 1), _Run(work)
