@@ -56,7 +56,7 @@ def colour_groups(cache: Path) -> list[Group]:
 
     def jobs(name: str, stack: int) -> tuple[Job, ...]:
         buffers = ("sb3", DEFAULT, SMALL) if stack == 1 and name in SMALL_BARS else ("sb3", DEFAULT)
-        return tuple(Job(buffer, f"{name}/{stack}", TRANSITIONS, str(cache), laps=2) for buffer in buffers)
+        return tuple(Job(buffer, f"{name}/{stack}", TRANSITIONS, str(cache)) for buffer in buffers)
 
     groups = [Group("colour", f"{name}, stack {stack}", jobs(name, stack)) for name in (*FLAT, *CAMERA) for stack in STACKS]
     for name in TRAINED:

@@ -76,6 +76,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="recordings (default: $SB3_EXTRA_BUFFERS_CACHE or the user's)"
     )
+    parser.add_argument(
+        "--name", default="bench", help="of the file in --out, where nothing is checked (default: %(default)s)"
+    )
     parser.add_argument("--render", type=Path, metavar="FILE", help="print a saved result as Markdown, and do nothing else")
 
 
@@ -110,7 +113,7 @@ def compare(args: argparse.Namespace) -> int:
     groups.append(weight_group(args.cache))
     groups = recordable(groups, args)
     results = measure(groups, args)
-    saved = save(args, "bench", {group.label: found for group, found in zip(groups, results, strict=True)})
+    saved = save(args, args.name, {group.label: found for group, found in zip(groups, results, strict=True)})
     for game in (group.label for group in groups if group.judged == "compare"):
         draw(game, saved["workloads"][game], args.out)
     present(args, saved)
@@ -145,7 +148,8 @@ def check(args: argparse.Namespace) -> int:
     trainings = [
         result for group, found in zip(groups, results, strict=True) if group.judged == "training" for result in found
     ]
-    saved = save(args, "quick" if args.quick else "check", workloads, trainings, verdicts)
+    name = "quick" if args.quick else "-".join(["check", *(args.only or ())])
+    saved = save(args, name, workloads, trainings, verdicts)
     present(args, saved, verdicts)
     different = [result["buffer"] for found in results for result in found if result["identical"] is False]
     if different:

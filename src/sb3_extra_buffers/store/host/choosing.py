@@ -183,7 +183,7 @@ class Chooser:
 
 
 #: `PIECE_WORK` of native/appending.c.
-PIECE_WORK = 16
+PIECE_WORK = 12
 
 
 def make_chooser(taste: str, layout: FrameLayout, block_frames: int) -> Chooser:
