@@ -54,7 +54,7 @@ class MarkedBuffer:
 
     def __init__(self, kind: str, steps: int) -> None:
         buffer_class, self.space, options = {**KINDS, **DEVICE_KINDS}[kind]
-        self.is_read_by_threads = kind not in ("vectors", "lz4")  # which take longer by threads
+        self.is_read_by_threads = kind != "vectors"
         actions = spaces.Discrete(N_ENVS)
         self.buffer = buffer_class(steps * N_ENVS, self.space, actions, n_envs=N_ENVS, device="cpu", **options)
         self.t = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.measuring import Measurement, candidates, measure, measure_sb3
 from sb3_extra_buffers.cli.playing import Experience, play
-from sb3_extra_buffers.cli.recommend import code_to_paste, present, recommended
+from sb3_extra_buffers.cli.recommend import code_to_paste, is_same_choice, present, recommended
 from sb3_extra_buffers.codecs import make_codec
 
 GIGABYTE = 10**9
@@ -112,6 +113,14 @@ def test_playing_hands_over_the_terminal_observation() -> None:
         assert np.abs(after[i, 2]) > 0.2 or np.abs(after[i, 0]) > 2.4  # the pole has fallen: no state that a reset gives
     following = zip(experience.steps, experience.steps[1:], strict=False)
     assert all(np.array_equal(a[1][~a[4]], b[0][~a[4]]) for a, b in following)
+
+
+def test_a_taste_that_chooses_what_auto_chooses_has_no_row() -> None:
+    auto = Measurement("auto", "auto (delta)", 100.0, 1.0, 1.0, 1.0)
+    assert is_same_choice(replace(auto, method="auto-fast", label="auto-fast (delta)", add_ratio=0.9), auto)
+    assert not is_same_choice(replace(auto, method="auto-small", label="auto-small (zstd)"), auto)
+    assert not is_same_choice(replace(auto, method="auto-small", label="auto-small (delta)", buffer_bytes=90.0), auto)
+    assert not is_same_choice(replace(auto, method="delta", label="delta"), auto)
 
 
 # ---- the rule

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sb3_extra_buffers import native
 from sb3_extra_buffers.codecs import available_codecs, make_codec
 from sb3_extra_buffers.codecs.base import CODED, with_header
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.store import BlockStore, FrameLayout
 from tests.contracts import GUARD, check_damage, check_prefix, check_round_trip
 
 PROFILE = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -127,3 +130,45 @@ def test_runs_of_any_length_stay_inside(name: str, lengths: list[int], runs_type
         assert memory[GUARD:-GUARD].tolist() == expected
     assert (memory[:GUARD] == 0xC3).all()
     assert (memory[-GUARD:] == 0xC3).all()
+
+
+@PROFILE
+@given(
+    seed=st.integers(0, 2**32 - 1), shape=st.sampled_from([(4, 40, 40), (1, 9, 7), (3, 30, 50), (1, 200, 400)]),
+    kind=st.sampled_from(["still", "noise", "runs"]), level=st.sampled_from([-10, 0, 1, 9]),
+    name=st.sampled_from(["lz4-frame", "lz4-block"]), block_frames=st.sampled_from([None, 1, 5]),
+)  # fmt: skip
+def test_the_core_reads_what_the_lz4_library_writes(
+    seed: int, shape: tuple[int, ...], kind: str, level: int, name: str, block_frames: int | None
+) -> None:
+    """Also frames of several blocks of 64 kB, which look back into the ones before."""
+    rng = np.random.default_rng(seed)
+    picture = rng.integers(0, 256, shape, dtype=np.uint8)
+    space, actions = spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(2)
+    options = {"compression_method": f"{name}/{level}", "frame_stack": 1, "block_frames": block_frames}
+    buffer = CompressedReplayBuffer(30, space, actions, device="cpu", handle_timeout_termination=False, **options)
+    plain = np.empty((30, *shape), np.uint8)
+    for t in range(30):
+        if kind == "noise":
+            plain[t] = rng.integers(0, 256, shape)
+        elif kind == "still":
+            picture[..., t % shape[-1]] += 1
+            plain[t] = picture
+        else:
+            plain[t] = np.sort(rng.integers(0, 8, shape).reshape(-1)).reshape(shape)
+        buffer.add(plain[t : t + 1], plain[t : t + 1], np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    for cells in (np.arange(30), rng.integers(0, 30, 12)):
+        assert np.array_equal(buffer.observations[cells, np.zeros(len(cells), np.int64)], plain[cells])
+
+
+@pytest.mark.parametrize("name", ["lz4-frame", "lz4-block"])
+def test_damaged_lz4_is_refused_by_the_core(name: str) -> None:
+    layout = FrameLayout((60, 60), np.dtype(np.uint8))
+    store = BlockStore(layout, 32, make_codec(name), block_frames=8)
+    frames = np.arange(32, dtype=np.uint8)[:, None, None] + np.zeros((60, 60), np.uint8)
+    store.write(0, np.arange(32), frames)
+    saved = bytearray(store._native.save())
+    saved[-60:] = bytes(60)
+    store._native.load(saved)
+    with pytest.raises(CorruptDataError, match="damaged"):
+        store.read(0, np.arange(32))

@@ -45,7 +45,7 @@ NAMES: dict[str, set[str]] = {
         "estimate_max_slot_bytes", "estimate_total_heap_bytes", "find_gpu_buffer_dtypes", "numpy_dtype_to_torch",
     },
     "codecs": {
-        "AUTO", "CODECS", "Codec", "Frames", "available_codecs", "make_codec", "register_codec",
+        "AUTO", "CODECS", "Codec", "Format", "Frames", "available_codecs", "make_codec", "register_codec",
         "restore_codec",
     },
     "store": {"ArrayView", "BlockStore", "FrameLayout", "LeafStore", "MemoryUsage", "RowStore", "Store", "StorePlan"},

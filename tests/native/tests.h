@@ -14,6 +14,7 @@ void test_crafted(int64_t rounds);
 void test_limits(int64_t rounds);
 void test_large(int64_t rounds);
 void test_delta(int64_t rounds);
+void test_lz4(int64_t rounds);
 void test_runs(int64_t rounds);
 void test_channels(int64_t rounds);
 void test_rows(int64_t rounds);

@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
         for i, name in enumerate(names):
             update(i, name)
             if not measurements or measurements[0].label != f"auto ({name})":
-                measurements.append(measure(name, experience, reference, args.buffer_size))
+                measured = measure(name, experience, reference, args.buffer_size)
+                if not measurements or not is_same_choice(measured, measurements[0]):
+                    measurements.append(measured)
         update(len(names), "")
     ram = ram_bytes()
     best = recommended(measurements, reference.buffer_bytes, ram)
@@ -78,6 +80,14 @@ def run(args: argparse.Namespace) -> int:
         present(measurements, best, reference.buffer_bytes, args.buffer_size, ram)
         say(code)
     return 0
+
+
+def is_same_choice(measured: Measurement, default: Measurement) -> bool:
+    """Whether another taste has chosen what `auto` chooses: it is not worth a row."""
+    from sb3_extra_buffers.codecs import AUTO
+
+    chosen = [one.label.partition(" ")[2] for one in (measured, default)]
+    return measured.method in AUTO and chosen[0] == chosen[1] and measured.buffer_bytes == default.buffer_bytes
 
 
 def recommended(measurements: list[Measurement], sb3_bytes: float, ram: int) -> Measurement | None:

@@ -19,7 +19,7 @@ Others' codecs are made known by `register_codec`.
 from __future__ import annotations
 
 from sb3_extra_buffers.codecs import builtin  # noqa: F401  registers the codecs of this library
-from sb3_extra_buffers.codecs.base import Codec, Frames
+from sb3_extra_buffers.codecs.base import Codec, Format, Frames
 from sb3_extra_buffers.codecs.registry import AUTO, CODECS, available_codecs, make_codec, register_codec, restore_codec
 
-__all__ = ["AUTO", "CODECS", "Codec", "Frames", "available_codecs", "make_codec", "register_codec", "restore_codec"]
+__all__ = ["AUTO", "CODECS", "Codec", "Format", "Frames", "available_codecs", "make_codec", "register_codec", "restore_codec"]

@@ -36,6 +36,14 @@ class Frames(IntEnum):
     CODEC = 2  #: whole blocks, encoded and decoded by the codec
 
 
+class Format(IntEnum):
+    """Who reads what a codec writes. Numbered as ``SB3X_READ_BY_CALLER`` and so on in native/sb3x.h."""
+
+    OWN = 0  #: the codec
+    LZ4_BLOCK = 1  #: the native core, with its threads
+    LZ4_FRAME = 2  #: the same
+
+
 @dataclasses.dataclass(frozen=True)
 class Codec(ABC):
     """Frames of a block <-> fewer bytes. A value: no state, comparable, hashable, picklable, safe in threads.
@@ -50,6 +58,8 @@ class Codec(ABC):
     levels: ClassVar[tuple[int, int] | None] = None
     #: How the native core keeps blocks of this codec. Only with CODEC are `compress` and `decompress` used by buffers
     frames: ClassVar[Frames] = Frames.CODEC
+    #: A format that the native core can read. Then buffers do not use `decompress`
+    format: ClassVar[Format] = Format.OWN
     #: Bytes of frames that a buffer encodes together at most, unless its user says how many frames. More of them are smaller,
     #: but to read one frame, all that were encoded with it are decoded
     piece_bytes: ClassVar[int] = 1 << 16

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_length, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Format, Readable, check_length, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 #: Negative levels trade size for speed; beyond this lz4 itself stops distinguishing them.
 _FASTEST = -65537
 #: A byte of LZ4 stands for at most 255.
 _BEST_RATIO = 255
-#: It is decoded so fast that a hand-over to another thread takes longer, and that longer pieces cost more than they save.
-_PIECE_BYTES = 1 << 15
 _WORK = (1.5, 6.0)
 
 
@@ -22,8 +20,8 @@ class Lz4Frame(Codec):
     """LZ4 frames. Negative = acceleration, 0 = default, 3..16 = high compression."""
 
     name: ClassVar[str] = "lz4-frame"
-    piece_bytes: ClassVar[int] = _PIECE_BYTES
-    uses_threads: ClassVar[bool] = False
+    format: ClassVar[Format] = Format.LZ4_FRAME
+    uses_threads: ClassVar[bool] = False  # the library is so fast that a hand-over takes longer
     work: ClassVar[tuple[float, float]] = _WORK
     levels: ClassVar[tuple[int, int] | None] = (_FASTEST, 16)
     level: int = 0
@@ -61,7 +59,7 @@ class Lz4Block(Codec):
     """LZ4 blocks. Negative = acceleration, 0 = default, 1..12 = high compression."""
 
     name: ClassVar[str] = "lz4-block"
-    piece_bytes: ClassVar[int] = _PIECE_BYTES
+    format: ClassVar[Format] = Format.LZ4_BLOCK
     uses_threads: ClassVar[bool] = False
     work: ClassVar[tuple[float, float]] = _WORK
     levels: ClassVar[tuple[int, int] | None] = (_FASTEST, 12)

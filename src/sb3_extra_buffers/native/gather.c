@@ -4,6 +4,7 @@
 
 #include "bytes.h"
 #include "internal.h"
+#include "lz4.h"
 
 /* How many observations ahead memory is asked for while one is decoded, and how many bytes of it. */
 #define AHEAD 2
@@ -93,7 +94,8 @@ typedef struct {
     int64_t n;
     const sb3x_decoded *decoded;
     uint8_t *out;
-    uint8_t *frames; /* two per worker */
+    uint8_t *frames; /* `room` of them per worker: two, and those of a piece if pieces are read here */
+    int64_t room;
     int64_t parts;
     _Atomic int32_t status;
 } batch;
@@ -198,6 +200,15 @@ static int32_t copy_delta(const group *group, const uint8_t *data, const uint8_t
     return SB3X_OK;
 }
 
+static int format_of(const sb3x_store *store, const block *one) { return store->formats[BLOCK_CODED - one->base]; }
+
+/* The first frames of a piece that a library has encoded; 0 if its bytes cannot be right. */
+static int read_piece(const sb3x_store *store, const block *one, const uint8_t *data, const uint8_t *end, uint8_t *out, int64_t n) {
+    const int64_t nbytes = n * store->config.frame_bytes;
+    return format_of(store, one) == SB3X_READ_LZ4_BLOCK ? read_lz4_block(data, end, out, nbytes)
+                                                        : read_lz4_frame(data, end, out, nbytes);
+}
+
 static int32_t copy_pieces(const group *group, uint8_t *spares) {
     const sb3x_store *store = group->batch->store;
     const int64_t block_frames = store->config.block_frames, length = piece_frames(store, group->block);
@@ -216,8 +227,16 @@ static int32_t copy_pieces(const group *group, uint8_t *spares) {
             continue;
         }
         /* A piece that its codec did not shrink is kept as it is. */
-        int is_raw = end - data == (stop - first) * store->config.frame_bytes;
-        const uint8_t *frames = is_raw ? data : find_decoded(group->batch->decoded, group->id * MOST_PIECES + piece, last - first + 1);
+        const int64_t needed = last - first + 1;
+        const uint8_t *frames = data;
+        if (end - data == (stop - first) * store->config.frame_bytes) {
+        } else if (format_of(store, group->block) != SB3X_READ_BY_CALLER) {
+            uint8_t *read = spares + 2 * store->config.frame_bytes;
+            if (!read_piece(store, group->block, data, end, read, needed)) return SB3X_CORRUPT;
+            frames = read;
+        } else {
+            frames = find_decoded(group->batch->decoded, group->id * MOST_PIECES + piece, needed);
+        }
         if (!frames) return SB3X_BAD_ARGUMENT;
         copy_frames(group, frames, first, last + 1);
     }
@@ -272,7 +291,7 @@ static void gather_part(void *argument, int64_t part, int32_t worker) {
     batch *batch = argument;
     const sb3x_store *store = batch->store;
     const int64_t block_frames = store->config.block_frames;
-    uint8_t *spares = batch->frames + worker * 2 * store->config.frame_bytes;
+    uint8_t *spares = batch->frames + worker * batch->room * store->config.frame_bytes;
     int64_t i = part_begin(batch, part), stop = part_begin(batch, part + 1);
     while (i < stop) {
         int64_t id = block_at(batch, i), begin = i, least = block_frames;
@@ -299,7 +318,8 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
     wanted *list;
     int32_t status = list_wanted(store, slots, envs, n, columns, &list);
     if (status != SB3X_OK) return status;
-    batch batch = {store, list, n * count_columns(columns), decoded, out, NULL, 1, SB3X_OK};
+    batch batch = {store, list, n * count_columns(columns), decoded, out, NULL, 2, 1, SB3X_OK};
+    if (store->reads_pieces) batch.room += store->config.block_frames;
     int64_t nbytes = batch.n * store->observation_bytes;
     int32_t workers = 1;
     store->is_read_by_threads = nbytes >= LARGE_BATCH_BYTES && !decoded;
@@ -307,7 +327,7 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
         workers = sb3x_threads();
         batch.parts = nbytes / PART_BYTES < batch.n ? nbytes / PART_BYTES : batch.n;
     }
-    batch.frames = sb3x_allocate((size_t)(workers * 2 * store->config.frame_bytes));
+    batch.frames = sb3x_allocate((size_t)(workers * batch.room * store->config.frame_bytes));
     if (batch.frames)
         sb3x_run(gather_part, &batch, batch.parts, workers);
     else
@@ -331,7 +351,7 @@ int64_t sb3x_most_pieces(const sb3x_store *store, int64_t n, int32_t columns) {
 /* The pieces of a block that hold frames first .. last, which must be decoded: their numbers, and how many frames of each. */
 static int32_t list_pieces(const sb3x_store *store, int64_t id, int64_t first, int64_t last, wanted *pieces, int64_t *count) {
     const block *one = &store->blocks[id];
-    if (!one->data || !is_coded(one->base)) return SB3X_OK;
+    if (!one->data || !is_coded(one->base) || format_of(store, one) != SB3X_READ_BY_CALLER) return SB3X_OK;
     const int64_t length = piece_frames(store, one);
     for (int64_t piece = first / length; piece <= last / length; piece++) {
         int64_t begin = piece * length, stop = begin + length < store->config.block_frames ? begin + length : store->config.block_frames;

@@ -28,7 +28,7 @@
 #endif
 
 /* The binding refuses a library with another version than its own: it would pass other arguments. */
-#define SB3X_VERSION 3
+#define SB3X_VERSION 4
 
 enum {
     SB3X_OK = 0,
@@ -91,6 +91,15 @@ SB3X_API void sb3x_destroy(sb3x_store *store);
    `piece_frames` frames, each of which is decoded on its own; with 0 it is one piece, or, for SB3X_FRAMES_DELTA, pieces are as
    long as they are read with little work. */
 SB3X_API int32_t sb3x_keep_as(sb3x_store *store, int64_t frames, int64_t codec, int64_t piece_frames);
+
+enum {
+    SB3X_READ_BY_CALLER = 0,
+    SB3X_READ_LZ4_BLOCK = 1, /* as lz4.block.compress of Python writes it */
+    SB3X_READ_LZ4_FRAME = 2,
+};
+
+/* What a codec of the caller writes can be read by the core: its pieces are none that sb3x_coded_pieces tells. */
+SB3X_API int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format);
 
 /* Forget everything that was written. Memory goes back to the system, but for one chunk. */
 SB3X_API int32_t sb3x_clear(sb3x_store *store);

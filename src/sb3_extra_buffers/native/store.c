@@ -173,6 +173,14 @@ int32_t sb3x_clear(sb3x_store *store) {
     return SB3X_OK;
 }
 
+int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format) {
+    if (codec < 0 || codec >= MOST_CODECS || format < SB3X_READ_BY_CALLER || format > SB3X_READ_LZ4_FRAME)
+        return SB3X_BAD_ARGUMENT;
+    store->formats[codec] = (uint8_t)format;
+    store->reads_pieces = store->reads_pieces || format != SB3X_READ_BY_CALLER;
+    return SB3X_OK;
+}
+
 int32_t sb3x_keep_as(sb3x_store *store, int64_t frames, int64_t codec, int64_t piece_frames) {
     if (store->config.frames == SB3X_FRAMES_OUTSIDE || frames < SB3X_FRAMES_RAW || frames > SB3X_FRAMES_CODEC || codec < 0 ||
         codec >= MOST_CODECS || piece_frames < 0)

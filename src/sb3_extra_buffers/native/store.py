@@ -181,6 +181,10 @@ class NativeStore:
         """
         check(self.core.sb3x_keep_as(self.handle, frames, codec, piece_frames), "change the codec")
 
+    def read_as(self, codec: int, format: int) -> None:
+        """Let the core itself read what the codec of this number writes, `SB3X_READ_...`."""
+        check(self.core.sb3x_read_as(self.handle, codec, format), "read the format of a codec")
+
     # ---- frames outside
 
     def changes(self) -> Changes:

@@ -77,7 +77,8 @@ class BlockStore(Store):
             frame_bytes=max(layout.frame_bytes, 1), block_frames=block_frames, frames=int(self._coding.codec.frames),
             piece_frames=self._coding.piece_frames, neighbours=layout.neighbours,
         )  # fmt: skip
-        self._has_library = self._coding.is_library  # blocks that a library has encoded
+        self._needs_decoding = False  # whether there may be blocks that are decoded here
+        self._announce(self._codings)
         self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
         self._is_in_order = not (layout.is_interleaved or self._is_empty)  # as they come, observations are frames in a row
         self._bytes_of = ObservationBytes(layout)
@@ -126,6 +127,12 @@ class BlockStore(Store):
         """See `Store.clear`."""
         self._native.clear()
 
+    def _announce(self, codings: list[Coding]) -> None:
+        """Tell the core which of these it can read itself."""
+        for number, coding in enumerate(codings):
+            self._native.read_as(number, int(coding.format))
+        self._needs_decoding = any(coding.is_decoded_here for coding in codings)
+
     def _encode(self, number: int, frames: Bytes) -> Any:
         return self._codings[number].encode(frames)
 
@@ -136,10 +143,10 @@ class BlockStore(Store):
         coding = chooser.chosen
         if coding == self._coding:
             return
-        # Known here before the core uses it: nothing that comes in between leaves a block that cannot be read.
+        # Known before the core uses it: nothing that comes in between leaves a block that cannot be read.
         if coding not in self._codings:
             self._codings.append(coding)
-        self._has_library = self._has_library or coding.is_library
+        self._announce(self._codings)
         self._native.keep_as(int(coding.codec.frames), self._codings.index(coding), coding.piece_frames)
         self._coding = coding
 
@@ -147,7 +154,7 @@ class BlockStore(Store):
 
     def expect_read(self) -> None:
         """See `Store.expect_read`."""
-        if not self._has_library:
+        if not self._needs_decoding:
             self._native.expect_gather()
 
     def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[NDArray[Any]]:
@@ -161,7 +168,7 @@ class BlockStore(Store):
         out = new_batch((len(columns), n, *layout.shape), layout.dtype)
         frames = new_batch(out.shape, layout.dtype) if layout.is_interleaved else out
         mask = 3 if len(columns) == 2 else 1 << columns[0]
-        if self._has_library:
+        if self._needs_decoding:
             self._read_coded(columns, slots, envs, frames)
         else:
             self._native.gather(slots, envs, mask, address_of(frames))
@@ -257,7 +264,7 @@ class BlockStore(Store):
         BlockStore.__init__(self, layout, given["n_cells"], given["taste"] or codings[0].codec, **sizes)
         self._native.load(state["payload"])
         self._codings, self._coding = codings, codings[given["coding"]]
-        self._has_library = any(coding.is_library for coding in codings)
+        self._announce(codings)
         if self._chooser is not None:
             self._chooser.chosen = self._coding
 

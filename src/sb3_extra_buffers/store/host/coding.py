@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sb3_extra_buffers.codecs import restore_codec
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Frames, Readable
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Format, Frames, Readable
 from sb3_extra_buffers.native import join_parts, split_parts
 from sb3_extra_buffers.store.layout import FrameLayout
 
@@ -40,6 +40,16 @@ class Coding:
     def is_library(self) -> bool:
         """Whether the codec encodes and decodes, and not the core."""
         return self.codec.frames == Frames.CODEC
+
+    @property
+    def format(self) -> Format:
+        """Who can read its pieces."""
+        return self.codec.format if self.channels == 1 else Format.OWN
+
+    @property
+    def is_decoded_here(self) -> bool:
+        """Whether a batch needs `decode` before the core can gather it."""
+        return self.is_library and self.format == Format.OWN
 
     def encode(self, frames: Bytes) -> Readable | None:
         """What the codec makes of a piece ``(frames, frame_bytes)``; None if that would not be smaller."""
