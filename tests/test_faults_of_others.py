@@ -191,7 +191,7 @@ def test_frames_that_do_not_overlap_are_kept_whole() -> None:
 
 
 def test_frames_are_compressed_together_not_one_by_one() -> None:
-    """A still picture costs next to nothing, whatever it shows. Libraries get a few frames only, so that reading stays fast."""
+    """A still picture costs next to nothing, whatever it shows. Libraries get a few frames, so that reading stays fast."""
     space = spaces.Box(0, 255, (1, 84, 84), np.uint8)
     picture = np.random.default_rng(0).integers(0, 256, (1, 1, 84, 84), dtype=np.uint8)
     for method, block_frames, share in (("delta", None, 8), ("zstd", None, 3), ("zstd", 16, 8), ("lz4-frame", None, 6)):
