@@ -335,8 +335,11 @@ def test_a_level_that_is_no_integer_is_refused(name: str, level: Any) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "close"),
-    [("zsdt", "zstd"), ("gzipp", "gzip"), ("lz4-fram", "lz4-frame"), ("lz4-frame-5", "lz4-frame"), ("rlejit", "rle-jit")],
-)
+    [
+        ("zsdt", "zstd"), ("gzipp", "gzip"), ("lz4-fram", "lz4-frame"), ("lz4-frame-5", "lz4-frame"), ("rlejit", "rle-jit"),
+        ("auto_small", "auto-small"), ("AUTO", "auto"), ("auto-small/3", "auto-small"),
+    ],
+)  # fmt: skip
 def test_an_unknown_name_gets_a_suggestion(spec: str, close: str) -> None:
     with pytest.raises(
         CodecError, match=f"No codec named '{spec}'. Did you mean '{close}'\\? Installed: auto, auto-fast, auto-small, none,"

@@ -256,7 +256,10 @@ def _check_class(name: str, codec: Any) -> None:
 
 def _close_names(name: str) -> list[str]:
     """Codecs that a misspelled name may have meant: those that begin so, or look alike."""
-    lower = {codec.lower(): codec for codec in CODECS}
+    lower = {codec.lower(): codec for codec in (*CODECS, *AUTO)}
+    before_level = name.lower().partition("/")[0]
+    if before_level in AUTO:  # which has no levels
+        return [before_level]
     for codec in CODECS:  # a level that lacks its slash
         if name.startswith(codec) and name.removeprefix(codec).isdecimal():
             return [f"{codec}/{name.removeprefix(codec)}"]

@@ -156,8 +156,8 @@ class CompressedObservations(BaseBuffer):
         usage = self.memory_usage()
         written = self.buffer_size if self.full else self.pos
         return (
-            f"<{type(self).__name__} {written} of {self.buffer_size} steps of {self.n_envs} envs, observations in "
-            f"{usage.stored_bytes / 1e6:.1f} MB of {usage.raw_bytes / 1e6:.1f} MB: {usage.codec}>"
+            f"<{type(self).__name__} {written} of {self.buffer_size} steps of {self.n_envs} env{'s' * (self.n_envs != 1)}, "
+            f"observations in {usage.stored_bytes / 1e6:.3g} MB instead of {usage.raw_bytes / 1e6:.3g} MB; {usage.codec}>"
         )
 
     # ---- writing

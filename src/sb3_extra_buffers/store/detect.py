@@ -221,7 +221,9 @@ class WaitingStore(Store):
         """See `Store.memory_usage`."""
         written = sum(len(self._latest(column)) for column in range(self.n_columns))
         stored = sum(array.nbytes for array in {id(item[2]): item[2] for item in self._waiting}.values())
-        return MemoryUsage.of(written * self.layout.observation_bytes, stored, codec="none until the frame stack is known")
+        return MemoryUsage.of(
+            written * self.layout.observation_bytes, stored, codec="not encoded until the frame stack is known"
+        )
 
 
 def _copy_of(observations: NDArray[Any], waiting: list[tuple[int, Cells, NDArray[Any]]]) -> NDArray[Any]:

@@ -112,14 +112,13 @@ class Chooser:
 
     def reason(self) -> str:
         """The choice and what it was made by, in words."""
-        estimates = self.estimates()
-        if not estimates:
-            return f"{self.chosen.name} until others have been tried, from step {self._next} on"
-        tried = ", ".join(
-            f"{coding.name} {estimate.size:.1%} and {estimate.work:.1f}"
-            for coding, estimate in zip(self.candidates, estimates, strict=True)
-        )
-        return f"{self.chosen.name}, with the least size + {self.price:g} * work of: {tried}"
+        if not self._looks:
+            return f"{self.chosen.name} until others have been tried"
+        scores, estimates = self._scores(), dict(zip(self.candidates, self.estimates(), strict=True))
+        tried = ", ".join(f"{coding.name} {one.size:.1%} size and {one.work:.1f} work" for coding, one in estimates.items())
+        is_least = scores[self.chosen] <= min(scores.values())
+        why = "lowest" if is_least else "kept, as none is a tenth lower, by its"
+        return f"{self.chosen.name}: {why} size + {self.price:g} * work of {tried}"
 
     def _collect(self, newest: Bytes) -> None:
         if self._frames and np.array_equal(newest, self._frames[-1]):
@@ -131,10 +130,13 @@ class Chooser:
     def _forget_frames(self) -> None:
         self._frames, self._trials = [], None
 
-    def _choice(self) -> Coding:
-        scores = {
+    def _scores(self) -> dict[Coding, float]:
+        return {
             coding: one.size + self.price * one.work for coding, one in zip(self.candidates, self.estimates(), strict=True)
         }
+
+    def _choice(self) -> Coding:
+        scores = self._scores()
         best = min(self.candidates, key=scores.__getitem__)
         return best if scores[best] < _BETTER * scores[self.chosen] else self.chosen
 
