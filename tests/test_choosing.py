@@ -200,3 +200,56 @@ def test_a_buffer_says_what_was_chosen_and_why() -> None:
     assert re.match(wanted, said)
     assert repr(buffer).startswith("<CompressedReplayBuffer 300 of 300 steps of 1 env, observations in ")
     assert said in repr(buffer)
+
+
+@pytest.mark.parametrize("place", ["stack", "choice"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_look_begins_anew(monkeypatch: pytest.MonkeyPatch, place: str, error: type[BaseException]) -> None:
+    """Neither does it fail for ever, nor does it keep frames for ever."""
+    chooser, frames = make_chooser("auto", GRAY, 16), still(GRAY)
+
+    def fail(*args: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        if place == "stack":
+            patch.setattr(choosing.np, "stack", fail)
+        else:
+            patch.setattr(chooser, "_choice", fail)
+        with pytest.raises(error):
+            shown(chooser, frames, 60)
+    assert not chooser._frames
+    shown(chooser, frames, 600)
+    assert len(chooser._looks) > 3
+    assert len(chooser._frames) <= chooser._n_needed
+    assert chooser.reason().startswith("delta: lowest")
+
+
+def test_a_look_that_was_cut_off_is_forgotten() -> None:
+    chooser, frames = make_chooser("auto", GRAY, 16), still(GRAY)
+    while chooser._trials is None:
+        shown(chooser, frames, 1)
+    list(chooser._trials)  # what an interrupt at the wrong moment leaves
+    shown(chooser, frames, 300)
+    assert all(len(look) == len(chooser.candidates) for look in chooser._looks)
+    assert chooser.estimates()
+
+
+@pytest.mark.parametrize(("saved_by", "loaded_by"), [("gzip", "zstd"), ("zstd", "igzip"), ("igzip", "gzip")])
+def test_a_choice_is_resumed_where_another_library_is_installed(
+    monkeypatch: pytest.MonkeyPatch, saved_by: str, loaded_by: str
+) -> None:
+    monkeypatch.setattr(choosing, "_LIBRARIES", (saved_by,))
+    store = BlockStore(GRAY, 300, "auto-small", block_frames=16, is_whole=False)
+    frames = np.array(list(islice(bars(GRAY), 300))).reshape(-1, 200, 200)
+    store.write(0, np.arange(100), frames[:100])
+    for t in range(100):
+        store.write(0, np.array([t]), frames[t : t + 1])
+    assert store.codec.name == saved_by
+    monkeypatch.setattr(choosing, "_LIBRARIES", (loaded_by,))
+    again = pickle.loads(pickle.dumps(store))
+    assert again.codec.name == saved_by
+    for t in range(100, 300):
+        again.write(0, np.array([t]), frames[t : t + 1])
+    assert again.codec.name in (saved_by, loaded_by)
+    assert np.array_equal(again.read(0, np.arange(300)), frames)

@@ -266,7 +266,7 @@ class BlockStore(Store):
         self._codings, self._coding = codings, codings[given["coding"]]
         self._announce(codings)
         if self._chooser is not None:
-            self._chooser.chosen = self._coding
+            self._chooser.resume(self._coding)
 
 
 def _checksum(given: dict[str, Any], payload: bytes) -> int:

@@ -11,7 +11,7 @@ never measured by a clock, so the same observations always lead to the same choi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -73,10 +73,9 @@ class Chooser:
         self._n_steps, self._next = 0, _LOOKS[0]
         self._base: Bytes | None = None
         self._frames: list[Bytes] = []
-        self._trials: Generator[None, None, list[Estimate]] | None = None
+        self._trials: Iterator[list[Estimate] | None] | None = None
         self._looks: deque[list[Estimate]] = deque(maxlen=_REMEMBERED)
-        pieces = [1 + min(one.piece_frames or block_frames, block_frames) for one in candidates if one.is_library]
-        self._n_needed = max(_FEWEST_FRAMES, *pieces)
+        self._n_needed = max(_FEWEST_FRAMES, *map(self._frames_for, candidates))
 
     def is_due(self) -> bool:
         """Count a step that is about to be written. Whether `look` must be called for it."""
@@ -88,20 +87,29 @@ class Chooser:
 
         :param newest: the newest frame ``(frame_bytes,)`` of the stream
         """
-        if self._trials is None:
-            self._collect(newest)
-            return
         try:
-            next(self._trials)
-        except StopIteration as stop:
-            self._looks.append(stop.value)
-            self._base = self._frames[-1]
-            self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
+            if self._trials is None:
+                self._collect(newest)
+                return
+            found = next(self._trials, ())  # None as long as there are more parts; nothing of a look that was interrupted
+            if found is None:
+                return
+            if found:
+                self._looks.append(found)
+                self._base = self._frames[-1]
+                self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
+                self.chosen = self._choice()
             self._forget_frames()
-            self.chosen = self._choice()
-        except BaseException:  # Ctrl-C, a codec that fails: frames are collected anew
+        except BaseException:  # Ctrl-C, no memory, a codec that fails: frames are collected anew
             self._forget_frames()
             raise
+
+    def resume(self, chosen: Coding) -> None:
+        """Go on from a choice that was saved, perhaps where another library is the best one."""
+        if chosen not in self.candidates:
+            self.candidates.append(chosen)
+            self._n_needed = max(self._n_needed, self._frames_for(chosen))
+        self.chosen = chosen
 
     def estimates(self) -> list[Estimate]:
         """The mean of the last looks for each candidate; empty before the first."""
@@ -124,8 +132,12 @@ class Chooser:
         if self._frames and np.array_equal(newest, self._frames[-1]):
             return  # the store keeps it only once
         self._frames.append(newest.copy())
-        if len(self._frames) == self._n_needed:
-            self._trials = self._try_all(np.stack(self._frames))
+        if len(self._frames) >= self._n_needed:
+            self._trials = self._try_all(np.stack(self._frames[-self._n_needed :]))
+
+    def _frames_for(self, coding: Coding) -> int:
+        """Frames that trying this coding takes: one to begin from, and a piece."""
+        return 1 + min(coding.piece_frames or self._block_frames, self._block_frames) if coding.is_library else 0
 
     def _forget_frames(self) -> None:
         self._frames, self._trials = [], None
@@ -140,19 +152,20 @@ class Chooser:
         best = min(self.candidates, key=scores.__getitem__)
         return best if scores[best] < _BETTER * scores[self.chosen] else self.chosen
 
-    # ---- what a coding makes of frames; yields after each part of the work
+    # ---- what a coding makes of frames
 
-    def _try_all(self, frames: Bytes) -> Generator[None, None, list[Estimate]]:
+    def _try_all(self, frames: Bytes) -> Iterator[list[Estimate] | None]:
+        """Gives None after each part of the work, and all estimates at last."""
         found = []
         for coding in self.candidates:
             if coding.is_library:
                 found.append(self._try_library(coding, frames))
-                yield
+                yield None
             elif coding.codec.frames == Frames.DELTA:
                 found.append((yield from self._try_delta(coding, frames)))
             else:
                 found.append(Estimate(1.0, coding.codec.work[0]))
-        return found
+        yield found
 
     def _try_delta(self, coding: Coding, frames: Bytes) -> Generator[None, None, Estimate]:
         """A piece is one frame that begins from the base, and others that begin from the one before them."""
