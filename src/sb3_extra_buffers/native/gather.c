@@ -227,14 +227,14 @@ static int32_t copy_pieces(const group *group, uint8_t *spares) {
             continue;
         }
         /* A piece that its codec did not shrink is kept as it is. */
+        const int is_raw = end - data == (stop - first) * store->config.frame_bytes;
         const int64_t needed = last - first + 1;
         const uint8_t *frames = data;
-        if (end - data == (stop - first) * store->config.frame_bytes) {
-        } else if (format_of(store, group->block) != SB3X_READ_BY_CALLER) {
+        if (!is_raw && format_of(store, group->block) != SB3X_READ_BY_CALLER) {
             uint8_t *read = spares + 2 * store->config.frame_bytes;
             if (!read_piece(store, group->block, data, end, read, needed)) return SB3X_CORRUPT;
             frames = read;
-        } else {
+        } else if (!is_raw) {
             frames = find_decoded(group->batch->decoded, group->id * MOST_PIECES + piece, needed);
         }
         if (!frames) return SB3X_BAD_ARGUMENT;

@@ -167,11 +167,10 @@ class BlockStore(Store):
         envs = None if envs is None else np.ascontiguousarray(envs, np.int64)
         out = new_batch((len(columns), n, *layout.shape), layout.dtype)
         frames = new_batch(out.shape, layout.dtype) if layout.is_interleaved else out
-        mask = 3 if len(columns) == 2 else 1 << columns[0]
         if self._needs_decoding:
             self._read_coded(columns, slots, envs, frames)
         else:
-            self._native.gather(slots, envs, mask, address_of(frames))
+            self._native.gather(slots, envs, 3 if len(columns) == 2 else 1 << columns[0], address_of(frames))
         if layout.is_interleaved:
             layout.join_frames(frames, out)
         return list(out)
@@ -183,7 +182,7 @@ class BlockStore(Store):
         is used again: in one go, half of the time of a large batch were page faults.
         """
         n, size, native = len(slots), self.layout.observation_bytes, self._native
-        mask, start = 3 if len(columns) == 2 else 1 << columns[0], address_of(out)
+        mask, start = sum(1 << column for column in columns), address_of(out)
         rows = max(_DECODED_BYTES // (size * len(columns)), 1)
 
         def read(first: int) -> None:

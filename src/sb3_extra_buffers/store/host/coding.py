@@ -75,7 +75,6 @@ class Coding:
         return frames
 
     def _n_pixels(self, frames: Bytes) -> int:
-        # Single bytes are put next to each other, also of wider values: those that are alike stay together.
         return int(frames.shape[1]) // self.channels
 
     def saved(self) -> dict[str, Any]:
