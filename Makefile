@@ -8,7 +8,7 @@ CONSTRAINTS ?= constraints.txt
 NATIVE := src/sb3_extra_buffers/native
 LIBRARY := $(NATIVE)/$(if $(filter Darwin,$(shell uname -s)),libsb3x.dylib,libsb3x.so)
 
-.PHONY: demo test lint types pytest docs bench bench-check format native wheels clean
+.PHONY: demo test lint types pytest docs bench bench-check torture format native wheels clean
 
 demo: $(LIBRARY)
 	$(RUN)python -m sb3_extra_buffers demo
@@ -35,6 +35,10 @@ bench: $(LIBRARY)
 
 bench-check: $(LIBRARY)
 	$(RUN)python -m sb3_extra_buffers bench --check
+
+# Saved buffers: processes that are killed, damaged and hostile files, full disks. About ten minutes; as root also full disks.
+torture: $(LIBRARY)
+	$(RUN)python -m tests.torture
 
 format: $(READY)
 	$(RUN)ruff check --fix .

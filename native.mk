@@ -14,7 +14,7 @@ ZIG ?= $(RUN)python -m ziglang
 FUZZ_SECONDS ?= 30
 SANITIZED_SECONDS ?= 300
 
-FUZZ_TARGETS := fuzz_delta fuzz_lz4 fuzz_runs fuzz_load fuzz_store
+FUZZ_TARGETS := fuzz_delta fuzz_lz4 fuzz_runs fuzz_segment fuzz_store
 NATIVE_HEADERS := $(wildcard $(NATIVE)/*.h $(NATIVE_TESTS)/*.h $(NATIVE_TESTS)/fuzz/*.h)
 NATIVE_FLAGS := -std=c11 -g -Wall -Wextra -Werror -pthread -I$(NATIVE) -I$(NATIVE_TESTS) -I$(NATIVE_TESTS)/fuzz
 # Small chunks, and threads for small batches: so a small test gets everywhere.
@@ -35,7 +35,7 @@ define NATIVE_VARIANT
 $(1)_LIBRARY := $(if $(5),$(addprefix $(NATIVE_BUILD)/$(1)/,$(PLAIN_OBJECTS)) \
     $(addprefix $(NATIVE_BUILD)/$(5)/,$(filter-out $(PLAIN_OBJECTS),$(call objects_of,$(NATIVE)))),\
     $(addprefix $(NATIVE_BUILD)/$(1)/,$(call objects_of,$(NATIVE))))
-$(1)_MODEL := $(addprefix $(NATIVE_BUILD)/$(1)/,model.o reading.o loaded.o)
+$(1)_MODEL := $(addprefix $(NATIVE_BUILD)/$(1)/,model.o reading.o moving.o saved.o loaded.o)
 $(NATIVE_BUILD)/$(1)/%.o: $(NATIVE)/%.c $(NATIVE_HEADERS) native.mk
 	@mkdir -p $$(@D)
 	$(2) $(NATIVE_FLAGS) $(3) -c $$< -o $$@

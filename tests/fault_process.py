@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import resource
 import signal
@@ -112,6 +113,7 @@ def _fill_memory(method: str) -> tuple[int, int]:
 
     kept: dict[int, tuple[int, int]] = {}
     refused = accepted = quiet = 0
+    gc.collect()  # what buffers before this one have held would be room for this one
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     limit = _address_space() + 3 * mebibyte
     for t in range(6 * slots):

@@ -42,8 +42,8 @@ def check_device(store: Store) -> None:
 
     assert isinstance(store, DeviceStore)
     store.check()
-    saved = np.frombuffer(store._index.save(), np.uint8)
-    n_blocks = int(saved[8:16].view(np.int64)[0])
-    lengths = saved[80 : 80 + 16 * n_blocks].reshape(n_blocks, 16)[:, 8:].copy().view(np.int64)[:, 0]
-    in_use = np.flatnonzero(lengths >= 0)
-    assert np.isin(store.memory.tokens() // store.layout.stack, in_use).all()
+    named, _ = store._index.tokens(np.arange(store.n_cells), None, (1 << store.n_columns) - 1)
+    planned = np.arange(0) if store._put is None else store._put[0]
+    needed = np.concatenate((named, planned)) // store.layout.stack
+    unneeded = np.setdiff1d(store.memory.tokens() // store.layout.stack, needed)
+    assert len(unneeded) <= 2 * store.n_streams, "more than the block that a stream goes on with, and the one before"

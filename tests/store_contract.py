@@ -6,10 +6,8 @@ The oracle is a plain array per column: whatever is written in whatever order, a
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import os
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.store import FrameLayout, Store
+from sb3_extra_buffers.store import BlockStore, FrameLayout, Store
 from tests.interrupts import Interrupts
 from tests.invariants import check_invariants
 from tests.store_model import (
@@ -28,11 +27,11 @@ from tests.store_model import (
     STREAMS,
     as_array,
     assert_reads_as,
-    damaged,
     next_observation,
     play,
     random_bytes,
 )
+from tests.store_segments import flips, header_changes, put_segment, segment_of
 
 PROFILE = settings(
     max_examples=int(os.environ.get("STORE_EXAMPLES", "25")), deadline=None, suppress_health_check=list(HealthCheck)
@@ -58,9 +57,13 @@ class StoreContract:
         """
         raise NotImplementedError
 
+    def empty(self, n_cells: int = 24) -> Store:
+        """A store of two streams and columns."""
+        return self.make(STACKED, n_cells, n_streams=2, n_columns=2, extra=1)
+
     def filled(self, n_cells: int = 24, n_steps: int = 60) -> tuple[Any, np.ndarray]:
-        """A store of two streams and columns, and what it holds."""
-        store = self.make(STACKED, n_cells, n_streams=2, n_columns=2, extra=1)
+        """The same, and what it holds."""
+        store = self.empty(n_cells)
         *_, model = play(store, STACKED, n_cells, 2, 2, ["shift", "shift", "reset", "jump"] * (n_steps // 4), seed=0)
         return store, model
 
@@ -77,14 +80,22 @@ class StoreContract:
         copy_at: int,
     ) -> None:  # fmt: skip
         n_cells = slots * n_streams
-        store = self.make(layout, n_cells, n_streams=n_streams, n_columns=n_columns, extra=extra)
+        sizes = {"n_streams": n_streams, "n_columns": n_columns}
+        store = self.make(layout, n_cells, **sizes, extra=extra)
         copies: list[tuple[Any, np.ndarray]] = []
         for t, model in enumerate(play(store, layout, n_cells, n_streams, n_columns, kinds, seed)):
             check_invariants(store)
             if t % 7 == 0 or t == copy_at:
                 assert_reads_as(store, model, t)
-            if t == copy_at:  # copies go on by themselves
-                copies = [(pickle.loads(pickle.dumps(store)), model.copy()), (copy.deepcopy(store), model.copy())]
+            if t == copy_at:  # copies go on by themselves: one like it, and one with blocks of another length
+                block_frames = layout.stack + extra + 1
+                others = [
+                    self.make(layout, n_cells, **sizes, extra=extra),
+                    BlockStore(layout, n_cells, make_codec("delta"), **sizes, block_frames=block_frames),
+                ]
+                for other in others:
+                    put_segment(other, segment_of(store))
+                    copies.append((other, model.copy()))
         assert_reads_as(store, model)
         for other, then in copies:
             check_invariants(other)
@@ -248,18 +259,62 @@ class StoreContract:
         check_invariants(store)
         assert_reads_as(store, model)
 
-    # ---- saving
+    # ---- segments
 
-    def test_a_damaged_state_is_refused(self) -> None:
+    def test_a_segment_gives_back_what_it_was_made_of(self) -> None:
         store, model = self.filled()
-        state = store.__getstate__()
-        rng, n_damaged = np.random.default_rng(0), 0
-        for _ in range(4):
-            for changed in damaged(state, rng):
-                with pytest.raises(CorruptDataError):
-                    type(store).__new__(type(store)).__setstate__(changed)
-                n_damaged += 1
-        assert n_damaged > 20
-        again = type(store).__new__(type(store))
-        again.__setstate__(state)
+        again = self.empty()
+        put_segment(again, segment_of(store))
+        check_invariants(again)
         assert_reads_as(again, model)
+        assert_reads_as(store, model)
+        put_segment(store, segment_of(again))  # what was there before is overwritten
+        check_invariants(store)
+        assert_reads_as(store, model)
+
+    def test_a_damaged_segment_is_refused(self) -> None:
+        store, model = self.filled()
+        again, nothing = self.empty(), np.zeros_like(model)
+        n_damaged = 0
+        for data, means_something in flips(segment_of(store), np.random.default_rng(0), 12):
+            if not means_something:
+                other = self.empty()
+                put_segment(other, data)
+                assert_reads_as(other, model)
+                continue
+            with pytest.raises(CorruptDataError):
+                put_segment(again, data)
+            n_damaged += 1
+            assert_reads_as(again, nothing)  # and nothing of it is there
+        assert n_damaged > 60
+        check_invariants(again)
+        put_segment(again, segment_of(store))
+        assert_reads_as(again, model)
+
+    @pytest.mark.parametrize("shape", [(4, 3), (4, 3000), (4, 30, 1), (8, 15)])
+    @pytest.mark.parametrize("dtype", ["uint8", "int8", "float64"])
+    def test_a_segment_of_other_observations_is_refused(self, shape: tuple[int, ...], dtype: str) -> None:
+        """It would be read beyond its end."""
+        store, _ = self.filled()
+        other = self.make(FrameLayout(shape, np.dtype(dtype), 4, 0), 24, n_streams=2, n_columns=2, extra=1)
+        with pytest.raises(CorruptDataError, match="those of the buffer are"):
+            put_segment(other, segment_of(store))
+        assert not as_array(other.read(0, np.arange(24))).any()
+
+    @pytest.mark.parametrize(("n_cells", "n_columns"), [(22, 2), (26, 2), (24, 1)])
+    def test_a_segment_of_more_or_fewer_observations_is_refused(self, n_cells: int, n_columns: int) -> None:
+        store, _ = self.filled()
+        other = self.make(STACKED, n_cells, n_streams=2, n_columns=n_columns, extra=1)
+        with pytest.raises(CorruptDataError, match="cannot fill"):
+            put_segment(other, segment_of(store))
+        assert not as_array(other.read(0, np.arange(n_cells))).any()
+
+    def test_a_segment_that_says_something_else_is_refused_or_read(self) -> None:
+        """Checksums are no help against a header that someone has changed."""
+        store, _ = self.filled()
+        for _, data in header_changes(segment_of(store)):
+            again = self.empty()
+            with contextlib.suppress(CorruptDataError):
+                put_segment(again, data)
+                again.read_columns((0, 1), np.arange(24))
+            check_invariants(again)

@@ -146,19 +146,3 @@ def assert_reads_as(store: Any, model: np.ndarray, seed: int = 0) -> None:
         for got, expected in zip(store.read_columns(every, *where), model, strict=True):
             assert as_array(got).dtype == model.dtype
             assert as_array(got).tobytes() == expected[cells].tobytes()
-
-
-def damaged(state: Any, rng: np.random.Generator) -> Iterator[Any]:
-    """Copies of a pickled state, each with one number, name or bit changed; objects of other classes stay as they are."""
-    if isinstance(state, dict):
-        for key, value in state.items():
-            for changed in damaged(value, rng):
-                yield {**state, key: changed}
-    elif isinstance(state, (bytes, np.ndarray)) and len(bytes(state)):
-        raw = bytearray(bytes(state))
-        raw[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
-        yield bytes(raw) if isinstance(state, bytes) else np.frombuffer(bytes(raw), state.dtype).reshape(state.shape)
-    elif isinstance(state, bool):
-        yield not state
-    elif isinstance(state, int):
-        yield state + 1

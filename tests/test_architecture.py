@@ -18,6 +18,7 @@ LAYERS: list[set[str]] = [
     {"native"},
     {"codecs", "spaces"},
     {"store"},
+    {"segments"},
     {"compressed", "contrib", "gpu_buffers", "recording", "vec_buf"},
     {"training_utils", "persistence", "callbacks", "compat"},
     {"bench"},
@@ -25,7 +26,13 @@ LAYERS: list[set[str]] = [
     {"__init__"},
 ]
 #: Siblings that may be used within their layer.
-ALLOWED = {("contrib", "compressed"), ("gpu_buffers", "compressed"), ("vec_buf", "compressed"), ("__main__", "cli")}
+ALLOWED = {
+    ("contrib", "compressed"),
+    ("gpu_buffers", "compressed"),
+    ("vec_buf", "compressed"),
+    ("__main__", "cli"),
+    ("callbacks", "persistence"),
+}
 #: Packages from outside that a part must not import. `store.device` is torch memory, the exception that DESIGN.md names.
 FORBIDDEN: dict[str, set[str]] = {
     "errors": {"numpy", "torch", "gymnasium", "stable_baselines3"},
@@ -34,6 +41,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "codecs": {"torch", "gymnasium", "stable_baselines3", "sb3_contrib"},
     "spaces": {"torch", "stable_baselines3", "sb3_contrib"},
     "store": {"torch", "gymnasium", "stable_baselines3", "sb3_contrib"},
+    "segments": {"torch", "stable_baselines3", "sb3_contrib"},
     "recording": {"torch", "gymnasium", "stable_baselines3", "sb3_contrib"},
 }
 TORCH_ALLOWED = ("store/device",)

@@ -163,7 +163,7 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
 def test_help_of_inspect_warns_of_untrusted_files(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["inspect", "--help"])
-    assert "open only files that you trust" in capsys.readouterr().out
+    assert "Opening a pickle can run any code that is in it" in capsys.readouterr().out
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -206,7 +206,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "steps that are none": (["demo", "--steps", "abc"], "must be a whole number, got 'abc'"),
     "small and sizes": (["bench", "--quick", "--sizes"], "not allowed with argument --quick"),
     "no file": (["inspect", "no-such-file.pkl"], "No file no-such-file.pkl"),
-    "not a pickle": (["inspect", __file__], "cannot be opened as a saved replay buffer"),
+    "not a buffer": (["inspect", __file__], "no file of sb3-extra-buffers"),
 }
 
 
@@ -258,13 +258,13 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
 def test_ctrl_c_is_exit_code_130_in_commands_that_are_soon_done_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     places = {
         "cli.info.collect": ["info"],
         "cli.estimate.layout_of": ["estimate", "--shape", "4,84,84"],
-        "cli.inspect_file.load": ["inspect", "file.pkl"],
+        "cli.inspect_file.open_buffer": ["inspect", "file.pkl"],
     }
     for place, args in places.items():
         monkeypatch.setattr(f"sb3_extra_buffers.{place}", interrupt)

@@ -39,7 +39,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def inspect(capsys: pytest.CaptureFixture[str], *args: object) -> dict[str, Any]:
-    assert main(["inspect", "--json", *map(str, args)]) == 0
+    assert main(["inspect", "--json", "--trust", *map(str, args)]) == 0
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     return facts
 
@@ -84,7 +84,7 @@ def test_the_method_of_a_gpu_buffer_is_shown(method: str, tmp_path: Path, capsys
 
 
 def test_the_table_is_readable(saved: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(saved["CompressedReplayBuffer"])]) == 0
+    assert main(["inspect", "--trust", str(saved["CompressedReplayBuffer"])]) == 0
     printed = capsys.readouterr().out
     assert "400 of 400 (2 envs)" in printed
     assert "Box(0, 255, (4, 84, 84), uint8)" in printed
@@ -141,7 +141,8 @@ def test_dict_observations(kind: Any, tmp_path: Path, capsys: pytest.CaptureFixt
     facts = inspect(capsys, tmp_path / "buffer.pkl", "--frames", tmp_path / "frames.png")
     assert facts["frames"]["key"] == "camera"
     assert set(facts["codecs"]) == (set(DICT_SPACE) if kind is CompressedDictReplayBuffer else set())
-    assert main(["inspect", str(tmp_path / "buffer.pkl"), "--frames", str(tmp_path / "x.png"), "--key", "speed"]) == 2
+    frames = ["--frames", str(tmp_path / "x.png"), "--key", "speed"]
+    assert main(["inspect", "--trust", str(tmp_path / "buffer.pkl"), *frames]) == 2
     assert "No picture named 'speed'. There are ['camera']" in capsys.readouterr().err
 
 
@@ -162,16 +163,16 @@ def test_an_empty_buffer_is_described_and_has_no_frames(tmp_path: Path, capsys: 
     buffer = CompressedReplayBuffer(8, spaces.Box(0, 255, (4, 12, 12), np.uint8), spaces.Discrete(2), "cpu")
     save_to_pkl(tmp_path / "buffer.pkl", buffer)
     assert inspect(capsys, tmp_path / "buffer.pkl")["transitions"] == 0
-    assert main(["inspect", str(tmp_path / "buffer.pkl")]) == 0
+    assert main(["inspect", "--trust", str(tmp_path / "buffer.pkl")]) == 0
     capsys.readouterr()
-    assert main(["inspect", str(tmp_path / "buffer.pkl"), "--frames", str(tmp_path / "x.png")]) == 2
+    assert main(["inspect", "--trust", str(tmp_path / "buffer.pkl"), "--frames", str(tmp_path / "x.png")]) == 2
     assert "empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", pickle.dumps({"a": 1}), pickle.dumps(np.zeros(3))[:40]])
 def test_a_file_that_is_no_buffer_is_refused(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file.pkl").write_bytes(content)
-    assert main(["inspect", str(tmp_path / "file.pkl")]) == 2
+    assert main(["inspect", "--trust", str(tmp_path / "file.pkl")]) == 2
     printed = capsys.readouterr()
     assert len(printed.err.splitlines()) == 1
     assert "file.pkl" in printed.err
@@ -179,7 +180,7 @@ def test_a_file_that_is_no_buffer_is_refused(content: bytes, tmp_path: Path, cap
 
 def test_a_truncated_file_is_refused(saved: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.pkl").write_bytes(saved["CompressedReplayBuffer"].read_bytes()[:-1000])
-    assert main(["inspect", str(tmp_path / "cut.pkl")]) == 2
+    assert main(["inspect", "--trust", str(tmp_path / "cut.pkl")]) == 2
     assert "cannot be opened as a saved replay buffer" in capsys.readouterr().err
 
 

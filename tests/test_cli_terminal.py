@@ -111,7 +111,7 @@ def test_inspect_draws_a_table_and_saves_frames(terminal: Terminal, tmp_path: Pa
     obs = np.ones((1, 4, 84, 84), np.uint8)
     buffer.add(obs, obs, np.zeros((1, 1)), np.ones(1), np.zeros(1), [{}])
     save_to_pkl(tmp_path / "buffer.pkl", buffer)
-    screen, status = terminal.answer(f"inspect {tmp_path}/buffer.pkl --frames {tmp_path}/frames.png")
+    screen, status = terminal.answer(f"inspect --trust {tmp_path}/buffer.pkl --frames {tmp_path}/frames.png")
     assert status == 0
     assert "─" in screen
     assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")

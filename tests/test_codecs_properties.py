@@ -15,6 +15,7 @@ from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store import BlockStore, FrameLayout
 from tests.contracts import GUARD, check_damage, check_prefix, check_round_trip
+from tests.store_segments import damage_last_block
 
 PROFILE = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 DTYPES = ["uint8", "bool", "int64", "float16", "float32", "float64"]
@@ -167,8 +168,6 @@ def test_damaged_lz4_is_refused_by_the_core(name: str) -> None:
     store = BlockStore(layout, 32, make_codec(name), block_frames=8)
     frames = np.arange(32, dtype=np.uint8)[:, None, None] + np.zeros((60, 60), np.uint8)
     store.write(0, np.arange(32), frames)
-    saved = bytearray(store._native.save())
-    saved[-60:] = bytes(60)
-    store._native.load(saved)
+    damage_last_block(store, bytes(16))
     with pytest.raises(CorruptDataError, match="damaged"):
         store.read(0, np.arange(32))

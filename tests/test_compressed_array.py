@@ -170,3 +170,18 @@ def test_bad_options_are_refused_at_construction() -> None:
 
 def test_numpy_integers_as_shape() -> None:
     assert CompressedArray(np.int64(4), np.uint8, (2,)).shape == (4, 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["auto", "none", "zstd"])
+@pytest.mark.parametrize(("dtype", "obs_shape"), [(np.float32, (3,)), (np.uint8, (30, 30))])
+def test_a_copy_of_a_nearly_empty_array_is_nearly_empty(method: str, dtype: type, obs_shape: tuple[int, ...]) -> None:
+    ours = CompressedArray((5000,), dtype, obs_shape, method)
+    for i in range(40):
+        ours[i] = np.full(obs_shape, i, dtype)
+    data = pickle.dumps(ours)
+    assert len(data) < 60_000
+    for other in (pickle.loads(data), copy.deepcopy(ours)):
+        assert other.memory_usage().raw_bytes == ours.memory_usage().raw_bytes == 40 * ours[0].nbytes
+        assert np.array_equal(np.asarray(other), np.asarray(ours))
+        other[4999] = np.full(obs_shape, 7, dtype)
+        assert (other[4999] == 7).all()

@@ -175,7 +175,7 @@ def test_saving_needs_little_more_memory_than_the_buffer(method: str, tmp_path: 
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["stored"] > 50 << 20  # it is really there
-    assert result["grown"] < 2 * result["stored"] + (8 << 20)
+    assert result["grown"] < 1.1 * result["stored"] + (8 << 20)  # the bytes that the pickle carries
     assert path.stat().st_size < result["stored"] + (1 << 20)
 
 

@@ -21,12 +21,13 @@ from stable_baselines3.common.buffers import (
     RolloutBuffer,
 )
 
-from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuDictRolloutBuffer, GpuReplayBuffer, GpuRolloutBuffer
 from tests.fault_injection import FAULTS, Case, Twins
 from tests.gpu_memories import METHODS, TorchFault, store_of
 from tests.interrupts import Interrupts, is_free
 from tests.oracle import add_to_replay, assert_same_samples
+from tests.store_segments import flips
 from tests.test_gpu_limits import assert_same_where_both_are
 from tests.transitions import play
 
@@ -279,31 +280,39 @@ def test_as_many_frames_as_4096_envs_have_at_once(method: str) -> None:
 # ---- files
 
 
-@pytest.mark.parametrize("method", METHODS)
+def loaded(state: dict[str, Any], like: Any) -> Any:
+    other = type(like).__new__(type(like))
+    other.__setstate__(state)
+    return other
+
+
+def assert_same_observations(buffer: Any, other: Any) -> None:
+    for key, leaf in buffer._leaves.items():
+        cells = np.arange(leaf.plan.n_cells)
+        for column in range(leaf.plan.n_columns):
+            assert th.equal(leaf.read(column, cells), other._leaves[key].read(column, cells))
+
+
+@pytest.mark.parametrize("method", [*METHODS, "dict", "rollout"])
 def test_one_flipped_bit_in_a_saved_buffer_is_noticed(method: str) -> None:
-    twins = fill(case_of(method))
-    state = store_of(twins.ours).__getstate__()
-    data = pickle.dumps(state["frames"], protocol=4)
-    arrays = {name: array for name, array in state["frames"].items() if array.nbytes}
-    assert sum(array.nbytes for array in arrays.values()) > 0.5 * len(data)
-    rng = np.random.default_rng(0)
-    places = [*arrays, "index"] * 6
-    for place in places:
-        damaged = {**state, "frames": {name: array.copy() for name, array in state["frames"].items()}}
-        raw = bytearray(state["index"]) if place == "index" else damaged["frames"][place].reshape(-1).view(np.uint8)
-        raw[int(rng.integers(len(raw)))] ^= 1 << int(rng.integers(8))
-        if place == "index":
-            damaged["index"] = bytes(raw)
-        with pytest.raises(CorruptDataError, match="damaged"):
-            store_of(twins.ours).__class__.__new__(type(store_of(twins.ours))).__setstate__(damaged)
-    again = type(store_of(twins.ours)).__new__(type(store_of(twins.ours)))
-    again.__setstate__(state)
-    cells = np.arange(again.n_cells)
-    for column in range(2):
-        assert th.equal(again.read(column, cells), store_of(twins.ours).read(column, cells))
+    buffer = fill(case_of(method) if method in METHODS else case_of("rle", method)).ours
+    state = buffer.__getstate__()
+    assert not [name for name, value in state.items() if isinstance(value, (np.ndarray, th.Tensor))]  # all have checksums
+    n_noticed = 0
+    for data, means_something in flips(state["_segments"], np.random.default_rng(0), 6):
+        if means_something:
+            with pytest.raises(CorruptDataError, match=r"damaged|cut off|format version|does not belong where it stands"):
+                loaded({**state, "_segments": data}, buffer)
+            n_noticed += 1
+        else:
+            assert_same_observations(buffer, loaded({**state, "_segments": data}, buffer))
+    assert n_noticed >= 40
+    assert_same_observations(buffer, loaded(state, buffer))
 
 
 def test_a_saved_buffer_of_another_format_is_refused() -> None:
-    store = store_of(fill(case_of("tiles"), 3).ours)
-    with pytest.raises(CorruptDataError, match="of format 99 cannot be read"):
-        type(store).__new__(type(store)).__setstate__({**store.__getstate__(), "format": 99})
+    buffer = fill(case_of("tiles"), 3).ours
+    state = buffer.__getstate__()
+    data = state["_segments"][:8] + (99).to_bytes(4, "little") + state["_segments"][12:]
+    with pytest.raises(SegmentVersionError, match="format version 99"):
+        loaded({**state, "_segments": data}, buffer)

@@ -15,6 +15,7 @@ from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native import set_threads
 from sb3_extra_buffers.native.threads import thread_count
 from sb3_extra_buffers.store import BlockStore, FrameLayout
+from tests.store_segments import damage_last_block
 
 SHAPE = (4, 84, 84)
 N = 200
@@ -63,9 +64,7 @@ def test_small_batches_start_no_threads_and_large_ones_do() -> None:
 def test_a_damaged_block_is_reported_by_whichever_thread_finds_it(count: int) -> None:
     set_threads(count)
     store, _ = filled_store()
-    saved = bytearray(store._native.save())
-    saved[-1000:] = bytes([255]) * 1000  # of the last block; loading does not look into blocks
-    store._native.load(saved)
+    damage_last_block(store, bytes([255]) * 400)
     with pytest.raises(CorruptDataError, match="damaged"):
         store.read(0, np.arange(N))
 

@@ -17,6 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.compressed import (
     CompressedDictReplayBuffer,
     CompressedDictRolloutBuffer,
@@ -25,11 +26,13 @@ from sb3_extra_buffers.compressed import (
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
 )
-from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.store import BlockStore, RowStore
+from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
+from sb3_extra_buffers.native.store import LENGTH
+from sb3_extra_buffers.store import BlockStore, LeafStore, RowStore
 from sb3_extra_buffers.store.detect import WaitingStore
 from tests.invariants import check_invariants
 from tests.oracle import DICT_SPACE, IMAGE, SPACES, add_to_replay, add_to_rollout, assert_same_minibatches, assert_same_samples
+from tests.store_segments import flipped, flips, header_changes
 from tests.test_oracle_her import goal_env, play_both
 from tests.transitions import play
 
@@ -75,21 +78,35 @@ def bytes_of(columns: Any) -> int:
     return sum(array.nbytes for array in columns.values()) if isinstance(columns, dict) else int(columns.nbytes)
 
 
+def open_block_bytes(store: Any) -> int:
+    """No more than what the open blocks of a store take in a segment, with their entries in the table of blocks."""
+    if not isinstance(store, BlockStore):
+        return 0
+    with store.taken(np.arange(store.n_cells)) as taken:
+        return store.n_streams * (int(taken.table[:, LENGTH].max()) + 64)
+
+
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_copy_holds_as_much_and_takes_no_more_memory(kind: str, method: str, how: str) -> None:
+    """But for what stands in open blocks: the copy has it in blocks of its own, and opens new ones."""
     ours_class, theirs_class, space, options = CLASSES[kind]
     args = (40, space, ACTIONS, "cpu", 2)
     ours, theirs = ours_class(*args, compression_method=method, **options), theirs_class(*args, **options)
     for step in play(space, ACTIONS, 2, 90):
         add_to_replay([ours, theirs], step)
-    before, other, after = ours.memory_usage(), COPIES[how](ours).memory_usage(), ours.memory_usage()
+    before, copied, after = ours.memory_usage(), COPIES[how](ours), ours.memory_usage()
+    other, again = copied.memory_usage(), COPIES[how](copied).memory_usage()
     raw_bytes = bytes_of(theirs.observations) + bytes_of(theirs.next_observations)
-    assert (before.raw_bytes, other.raw_bytes, after.raw_bytes) == (raw_bytes, raw_bytes, raw_bytes)
-    for usage in (other, after):
+    for usage in (before, other, again, after):
+        assert usage.raw_bytes == raw_bytes
         assert usage.keys.keys() == before.keys.keys()
-        assert 0 < usage.stored_bytes <= before.stored_bytes
+    assert 0 < after.stored_bytes <= before.stored_bytes
+    for key, usage in other.keys.items():
+        assert 0 < usage.stored_bytes <= before.keys[key].stored_bytes + open_block_bytes(ours._leaves[key].store)
+        assert usage.blocks <= before.keys[key].blocks + 2
+    assert again.stored_bytes <= other.stored_bytes  # its open blocks are empty
 
 
 @pytest.mark.parametrize("kind", ["plain", "dict"])
@@ -181,62 +198,182 @@ def test_a_saved_buffer_is_about_as_small_as_the_buffer(method: str) -> None:
     assert size < usage.raw_bytes / (4 if method == "none" else 20)
 
 
+@pytest.mark.parametrize("n_slots", [1, 2, 5, 16, 20, 33, 100, 999])
+def test_the_newest_steps_of_a_large_file_fit_into_a_small_buffer(n_slots: int, tmp_path: Path) -> None:
+    """With the blocks that they need: a small store has no room for all blocks of a segment."""
+    buffer = filled()
+    buffer.save(tmp_path / "buffer")
+    other = load_buffer(tmp_path / "buffer", buffer_size=2 * n_slots)
+    assert other.buffer_size == other.size() == n_slots
+    for name in ("observations", "next_observations"):
+        assert np.array_equal(np.asarray(getattr(other, name)), getattr(buffer, name)[1000 - n_slots :])
+    check_invariants(stores_of(other)[0])
+    assert other.memory_usage().stored_bytes <= buffer.memory_usage().stored_bytes
+
+
+def contents(buffer: Any) -> list[np.ndarray]:
+    """All that a replay buffer holds, as arrays."""
+    columns = [getattr(buffer, name) for name in ("observations", "next_observations")]
+    arrays = [one for column in columns for one in (column.values() if isinstance(column, dict) else [column])]
+    names = ("actions", "rewards", "dones", "timeouts")
+    return [np.asarray(one) for one in (*arrays, *(getattr(buffer, name) for name in names))]
+
+
+def assert_same_contents(buffer: Any, other: Any) -> None:
+    for one, two in zip(contents(buffer), contents(other), strict=True):
+        assert one.dtype == two.dtype
+        assert one.tobytes() == two.tobytes()
+
+
 @pytest.mark.parametrize("method", ["delta", "gzip", "none"])
-def test_a_damaged_file_is_refused_or_its_observations_are_right(method: str) -> None:
-    """A flipped bit in SB3's own arrays is SB3's; one in ours must not become a wrong observation."""
+def test_a_damaged_file_is_refused_or_its_contents_are_right(method: str) -> None:
+    """A flipped bit must not become another number, whether it was ours or SB3's."""
     buffer = filled(method, 60)
     data = pickle.dumps(buffer)
-    right = zlib.crc32(np.asarray(buffer.observations)), zlib.crc32(np.asarray(buffer.next_observations))
+    right = list(map(zlib.crc32, contents(buffer)))
     rng = np.random.default_rng(0)
     refused = 0
     for bit in rng.integers(0, 8 * len(data), 150).tolist():
-        damaged = bytearray(data)
-        damaged[bit // 8] ^= 1 << bit % 8
         try:
-            other = pickle.loads(damaged)
+            other = pickle.loads(flipped(data, bit // 8, bit % 8))
             if type(other) is not CompressedReplayBuffer or other.n_envs != 2 or other.buffer_size != buffer.buffer_size:
                 continue
-            observations = np.asarray(other.observations), np.asarray(other.next_observations)
+            arrays = contents(other)
         except Exception:  # pickle's errors are of many kinds
             refused += 1
             continue
-        if any(array.shape != buffer.observations.shape or array.dtype != np.uint8 for array in observations):
+        if any(one.shape != two.shape or one.dtype != two.dtype for one, two in zip(arrays, contents(buffer), strict=True)):
             continue  # visibly another array
-        assert (zlib.crc32(observations[0]), zlib.crc32(observations[1])) == right, bit
+        assert list(map(zlib.crc32, arrays)) == right, bit
     assert refused
 
 
-def test_a_damaged_block_is_refused() -> None:
-    store = stores_of(filled("gzip", 60))[0]
-    state = store.__getstate__()
-    other = BlockStore.__new__(BlockStore)
-    for place in np.linspace(0, len(state["payload"]) - 1, 200).astype(int).tolist():
-        payload = bytearray(state["payload"])
-        payload[place] ^= 4
-        with pytest.raises(CorruptDataError):
-            other.__setstate__({**state, "payload": bytes(payload)})
-    for name, value in state["given"].items():
-        if isinstance(value, int):
-            with pytest.raises(CorruptDataError):
-                other.__setstate__({**state, "given": {**state["given"], name: value + 1}})
-    with pytest.raises(CorruptDataError, match="format 99"):
-        other.__setstate__({**state, "format": 99})
-
-
-def test_damaged_rows_are_refused() -> None:
-    buffer = CompressedReplayBuffer(40, SPACES["float32"], ACTIONS, "cpu", 2)
-    for step in play(SPACES["float32"], ACTIONS, 2, 60):
+def some_buffer(kind: str, n_steps: int = 25) -> Any:
+    if kind == "her":
+        env = goal_env(2)
+        pair: Any = [
+            buffer_class(60, env.observation_space, env.action_space, env=env, n_envs=2)
+            for buffer_class in (CompressedHerReplayBuffer, HerReplayBuffer)
+        ]
+        play_both(env, pair, n_steps)
+        return pair[0]
+    ours_class, _, space, options = {
+        **CLASSES,
+        "gzip": (CompressedReplayBuffer, ReplayBuffer, IMAGE, {"compression_method": "gzip"}),
+        "waiting": (CompressedReplayBuffer, ReplayBuffer, IMAGE, {}),
+    }[kind]
+    buffer = ours_class(40, space, ACTIONS, "cpu", 2, **options)
+    steps = list(play(space, ACTIONS, 2, n_steps))
+    if kind == "waiting":  # a picture that stands still
+        steps = [step._replace(obs=steps[0].obs, next_obs=steps[0].obs) for step in steps[:3]]
+    for step in steps:
         add_to_replay([buffer], step)
-    [store] = stores_of(buffer)
-    assert isinstance(store, RowStore)
-    state = store.__getstate__()
-    other = RowStore.__new__(RowStore)
-    for name, array in state["arrays"].items():
-        broken = array.copy()
-        broken.reshape(-1).view(np.uint8)[array.nbytes // 2] ^= 4
+    return buffer
+
+
+KINDS = [*CLASSES, "gzip", "waiting", "her"]
+
+
+def loaded(state: dict[str, Any], like: Any) -> Any:
+    other = type(like).__new__(type(like))
+    other.__setstate__(state)
+    return other
+
+
+def test_the_kinds_are_all_that_a_leaf_can_have() -> None:
+    kinds = {kind: [type(leaf.store) for leaf in some_buffer(kind)._leaves.values()] for kind in KINDS}
+    assert kinds["gzip"] == [BlockStore]
+    assert kinds["vector"] == [RowStore]
+    assert kinds["waiting"] == [WaitingStore]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_segment_is_refused(kind: str) -> None:
+    """One flipped bit anywhere: in a number, a name, an observation, a reward or a checksum."""
+    buffer = some_buffer(kind)
+    state = buffer.__getstate__()
+    n_refused = 0
+    for data, means_something in flips(state["_segments"], np.random.default_rng(0), 16):
+        if means_something:
+            with pytest.raises(CorruptDataError):
+                loaded({**state, "_segments": data}, buffer)
+            n_refused += 1
+        else:
+            assert_same_contents(loaded({**state, "_segments": data}, buffer), buffer)
+    assert n_refused > 150
+    assert_same_contents(loaded(state, buffer), buffer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_segment_that_is_cut_off_or_goes_on_is_refused(kind: str) -> None:
+    buffer = some_buffer(kind)
+    state = buffer.__getstate__()
+    data = state["_segments"]
+    for n in np.linspace(0, len(data) - 1, 60).astype(int).tolist():
         with pytest.raises(CorruptDataError):
-            other.__setstate__({**state, "arrays": {**state["arrays"], name: broken}})
-    with pytest.raises(CorruptDataError):
-        other.__setstate__({**state, "given": {**state["given"], "n_slots": 3}})
-    with pytest.raises(CorruptDataError, match="format 99"):
-        other.__setstate__({**state, "format": 99})
+            loaded({**state, "_segments": data[:n]}, buffer)
+    for more in (b"\0", bytes(100), data):
+        with pytest.raises(CorruptDataError):
+            loaded({**state, "_segments": data + more}, buffer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_segment_that_says_something_else_is_refused_or_read(kind: str) -> None:
+    """Checksums are no help against a header that someone has changed; nothing may crash, whatever it says."""
+    buffer = some_buffer(kind)
+    state = buffer.__getstate__()
+    n_refused = 0
+    for _, data in header_changes(state["_segments"]):
+        try:
+            other = loaded({**state, "_segments": data}, buffer)
+        except CorruptDataError:
+            n_refused += 1
+            continue
+        contents(other)
+    assert n_refused > 50
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_that_contradicts_its_segment_is_refused(kind: str) -> None:
+    """What stands beside the segment has no checksum; what matters of it stands in both."""
+    buffer = some_buffer(kind)
+    state = buffer.__getstate__()
+    for name, other in (("pos", buffer.pos + 1), ("pos", 0), ("full", not buffer.full), ("buffer_size", 19), ("n_envs", 1)):
+        with pytest.raises(CorruptDataError):
+            loaded({**state, name: other}, buffer)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "vector", "waiting"])
+def test_a_damaged_leaf_is_refused(kind: str) -> None:
+    """A leaf that is pickled by itself, as that of a CompressedArray."""
+    [stored] = some_buffer(kind)._leaves.values()
+    leaf = LeafStore(stored.plan)
+    with stored.extract(np.arange(leaf.plan.n_cells)) as extract:
+        leaf.put(np.arange(leaf.plan.n_cells), extract)
+    state, cells = leaf.__getstate__(), np.arange(leaf.plan.n_cells)
+    for data, means_something in flips(state["segment"], np.random.default_rng(0), 30):
+        if means_something:
+            with pytest.raises(CorruptDataError):
+                loaded({**state, "segment": data}, leaf)
+            continue
+        for column in range(2):
+            again = loaded({**state, "segment": data}, leaf).read(column, cells)
+            assert again.tobytes() == stored.read(column, cells).tobytes()
+    for data in (state["segment"][:-1], state["segment"] * 2, b""):
+        with pytest.raises(CorruptDataError):
+            loaded({**state, "segment": data}, leaf)
+
+
+def test_a_segment_of_a_later_version_is_refused() -> None:
+    buffer = some_buffer("plain")
+    state = buffer.__getstate__()
+    data = state["_segments"][:8] + (99).to_bytes(4, "little") + state["_segments"][12:]
+    with pytest.raises(SegmentVersionError, match="format version 99"):
+        loaded({**state, "_segments": data}, buffer)
+
+
+def test_a_buffer_that_an_earlier_version_has_pickled_is_refused() -> None:
+    buffer = some_buffer("plain")
+    state = {name: value for name, value in buffer.__getstate__().items() if name != "_segments"}
+    with pytest.raises(CorruptDataError, match="earlier version"):
+        loaded(state, buffer)

@@ -20,7 +20,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 import sb3_extra_buffers
 from sb3_extra_buffers import compressed, errors, training_utils
-from sb3_extra_buffers.compressed.options import CompressionOptions
+from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptions
 
 NAMES: dict[str, set[str]] = {
     "compressed": {
@@ -51,10 +51,12 @@ NAMES: dict[str, set[str]] = {
     "store": {"ArrayView", "BlockStore", "FrameLayout", "LeafStore", "MemoryUsage", "RowStore", "Store", "StorePlan"},
     "recording": {"DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
-    "callbacks": {"BufferMemoryCallback", "transition_memory"},
+    "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "resume", "save_checkpoint", "transition_memory"},
+    "persistence": {"compress_buffer", "decompress_buffer", "load_buffer", "merge_buffers"},
     "errors": {
         "CodecError", "CorruptDataError", "FallbackWarning", "HeapFullError", "LossyStorageWarning", "MissingBackendError",
-        "NativeLibraryError", "ObservationError", "SB3ExtraBuffersError",
+        "NativeLibraryError", "ObservationError", "SB3ExtraBuffersError", "SegmentVersionError",
+        "UncompressedBufferWarning",
     },
     "training_utils": set(),  # its modules are the names
     "training_utils.atari": {"make_env", "register_games"},
@@ -70,7 +72,12 @@ NAMES: dict[str, set[str]] = {
     },
 }  # fmt: skip
 #: Parts that promise nothing to those who import them.
-INTERNAL = {"_lazy", "_optional", "bench", "cli", "native", "spaces"}
+INTERNAL = {"_lazy", "_optional", "bench", "cli", "native", "segments", "spaces"}
+#: What the package itself has, from one of its parts.
+TOP = {
+    "load_buffer": "persistence", "merge_buffers": "persistence", "compress_buffer": "persistence",
+    "decompress_buffer": "persistence", "BufferCheckpointCallback": "callbacks", "resume": "callbacks",
+}  # fmt: skip
 
 
 def exported(module: ModuleType) -> set[str]:
@@ -94,6 +101,14 @@ def test_exported_names(module: str) -> None:
     for name in NAMES[module]:
         assert getattr(imported, name) is not None
     assert set(dir(imported)) >= NAMES[module]
+
+
+def test_names_of_the_package_itself() -> None:
+    assert exported(sb3_extra_buffers) == {*TOP, "__version__"}
+    assert set(dir(sb3_extra_buffers)) >= TOP.keys()
+    for name, part in TOP.items():
+        assert getattr(sb3_extra_buffers, name) is getattr(importlib.import_module(f"sb3_extra_buffers.{part}"), name)
+        assert name in NAMES[part]
 
 
 def test_every_part_is_pinned_or_internal() -> None:
@@ -128,18 +143,20 @@ def test_buffers_are_sb3_buffers(name: str, parent: type) -> None:
 
 
 def test_constructor_keywords() -> None:
-    assert [name for name in inspect.signature(CompressionOptions).parameters if not name.startswith("_")] == [
+    every = [
         "dtypes", "normalize_images", "compression_method", "compression_kwargs", "decompression_kwargs", "output_dtype",
         "frame_stack", "block_frames",
     ]  # fmt: skip
+    for options, keywords in ((CompressionOptions, every), (ReplayOptions, [*every, "directory", "keep"])):
+        assert [name for name in inspect.signature(options).parameters if not name.startswith("_")] == keywords
 
 
 def test_errors_are_of_the_kinds_that_callers_know() -> None:
     tree = {
         "CodecError": ValueError, "MissingBackendError": ImportError, "NativeLibraryError": ImportError,
-        "CorruptDataError": ValueError,
+        "CorruptDataError": ValueError, "SegmentVersionError": errors.CorruptDataError,
         "ObservationError": ValueError, "HeapFullError": MemoryError,
-        "LossyStorageWarning": UserWarning, "FallbackWarning": UserWarning,
+        "LossyStorageWarning": UserWarning, "FallbackWarning": UserWarning, "UncompressedBufferWarning": UserWarning,
     }  # fmt: skip
     for name, kind in tree.items():
         assert issubclass(getattr(errors, name), kind)

@@ -36,7 +36,7 @@ from sb3_extra_buffers.compressed import (
     CompressedRolloutBuffer,
 )
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
-from sb3_extra_buffers.compressed.options import CompressionOptions
+from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptions
 from sb3_extra_buffers.compressed.replay import ReplayObservations
 from sb3_extra_buffers.errors import LossyStorageWarning
 from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, GpuRolloutBuffer
@@ -51,6 +51,7 @@ STORAGE = [
     "dtypes", "normalize_images", "compression_method", "compression_kwargs", "decompression_kwargs", "output_dtype",
     "frame_stack", "block_frames",
 ]  # fmt: skip
+REPLAY_STORAGE = [*STORAGE, "directory", "keep"]
 GPU_STORAGE = [*STORAGE, "buffer_device", "heap_bytes", "max_slot_bytes", "on_full"]
 
 #: Every public buffer class, by the class that it is a compressed form of.
@@ -75,7 +76,9 @@ def parameters(kind: type) -> list[inspect.Parameter]:
 
 
 def storage_of(kind: type) -> list[str]:
-    return GPU_STORAGE if kind.__name__.startswith("Gpu") else STORAGE
+    if kind.__name__.startswith("Gpu"):
+        return GPU_STORAGE
+    return REPLAY_STORAGE if issubclass(kind, ReplayBuffer) else STORAGE
 
 
 def make(kind: type, space: spaces.Space[Any], **keywords: Any) -> Any:
@@ -117,7 +120,9 @@ def test_the_signature_begins_with_sb3s_and_ends_with_the_storage_keywords(kind:
 
 @every_class
 def test_storage_keywords_have_the_types_and_defaults_of_the_options(kind: type) -> None:
-    options = GpuOptions if kind.__name__.startswith("Gpu") else CompressionOptions
+    options: type[CompressionOptions] = ReplayOptions if issubclass(kind, ReplayBuffer) else CompressionOptions
+    if kind.__name__.startswith("Gpu"):
+        options = GpuOptions
     assert options.keywords() == storage_of(kind)
     shown = inspect.signature(kind, eval_str=True).parameters
     for field in fields(options):
@@ -150,6 +155,10 @@ def test_the_same_keyword_is_documented_in_the_same_words() -> None:
         for kind in SB3_CLASSES:
             if not kind.__name__.startswith("Gpu"):
                 assert entries(kind)[name] == text, f"{kind.__name__}: {name}"
+    for name in set(REPLAY_STORAGE) - set(STORAGE):
+        for kind in SB3_CLASSES:
+            if storage_of(kind) is REPLAY_STORAGE:
+                assert entries(kind)[name] == entries(CompressedReplayBuffer)[name], f"{kind.__name__}: {name}"
     first = {"Replay": entries(GpuReplayBuffer), "Rollout": entries(GpuRolloutBuffer)}
     for kind in SB3_CLASSES:
         if kind.__name__.startswith("Gpu"):

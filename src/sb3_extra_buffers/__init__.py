@@ -13,4 +13,17 @@ In training: `DQN("CnnPolicy", env, replay_buffer_class=CompressedReplayBuffer)`
 
 from __future__ import annotations
 
+from sb3_extra_buffers._lazy import lazy_attributes
+
 __version__ = "1.0.0"
+
+_WHERE = {
+    "load_buffer": "persistence",
+    "merge_buffers": "persistence",
+    "compress_buffer": "persistence",
+    "decompress_buffer": "persistence",
+    "BufferCheckpointCallback": "callbacks",
+    "resume": "callbacks",
+}
+__all__ = [*_WHERE, "__version__"]
+__getattr__, __dir__ = lazy_attributes(__name__, _WHERE)

@@ -5,11 +5,13 @@ SB3ExtraBuffersError
 ├── MissingBackendError   (also an ImportError) a codec whose package is not installed
 ├── NativeLibraryError    (also an ImportError) the compiled library is missing, or not made for this package or machine
 ├── CorruptDataError      (also a ValueError)   bytes that are not what was written
+│   └── SegmentVersionError                     a file of a later version of this library
 ├── ObservationError      (also a ValueError)   an observation that does not fit its space
 └── HeapFullError         (also a MemoryError)  observations that need more bytes than a GPU buffer may take
 
 LossyStorageWarning       (a UserWarning)       a storage dtype that cannot hold all values of the space
 FallbackWarning           (a UserWarning)       a slower stand-in is used for a codec that is not installed
+UncompressedBufferWarning (a UserWarning)       a file has replaced a compressed buffer by one of SB3's own
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ class NativeLibraryError(SB3ExtraBuffersError, ImportError):
 
 class CorruptDataError(SB3ExtraBuffersError, ValueError):
     """Bytes that are not what was written: damaged, truncated, or of another codec."""
+
+
+class SegmentVersionError(CorruptDataError):
+    """A file that a later version of this library has written."""
 
 
 class ObservationError(SB3ExtraBuffersError, ValueError):
@@ -59,3 +65,7 @@ class LossyStorageWarning(UserWarning):
 
 class FallbackWarning(UserWarning):
     """A slower stand-in is used, because a package is not installed."""
+
+
+class UncompressedBufferWarning(UserWarning):
+    """A model that was made with a compressed buffer has loaded a file with one of SB3's own."""

@@ -130,10 +130,6 @@ void show_next(model *model, int64_t stream) {
 
 /* ---- operations */
 
-static uint8_t *cell_of(model *model, int64_t cell, int64_t column) {
-    return model->cells + (cell * model->config.n_columns + column) * model->observation_bytes;
-}
-
 static void set_cell(model *model, int64_t cell, int64_t column, const uint8_t *observation) {
     memcpy(cell_of(model, cell, column), observation, (size_t)model->observation_bytes);
     model->written[cell * model->config.n_columns + column] = 1;
@@ -151,6 +147,38 @@ static void draw_step(model *model, operation *drawn) {
         if (once_in(model->from, 16)) show_next(model, i); /* what comes next is no part of this step */
 }
 
+/* Cells to copy within the store, and where to: all, moved by some places, or a few, which may be in a row. */
+static void draw_copy(model *model, operation *drawn) {
+    const int64_t n_cells = model->config.n_cells, first = below(model->from, n_cells);
+    int all = once_in(model->from, 4), in_a_row = once_in(model->from, 2);
+    drawn->n = all ? n_cells : below(model->from, 7);
+    drawn->cells = exactly(drawn->n * 8);
+    drawn->targets = exactly(drawn->n * 8);
+    for (int64_t i = 0; i < drawn->n; i++) {
+        drawn->cells[i] = all ? i : in_a_row ? (first + i) % n_cells : below(model->from, n_cells);
+        drawn->targets[i] = all ? (first + i) % n_cells : below(model->from, n_cells);
+    }
+}
+
+static void draw_write(model *model, operation *drawn) {
+    const sb3x_config *config = &model->config;
+    int is_outside = config->frames == SB3X_FRAMES_OUTSIDE;
+    drawn->column = below(model->from, config->n_columns);
+    drawn->n = is_outside ? below(model->from, config->n_streams + 1) : below(model->from, 7);
+    drawn->cells = exactly(drawn->n * 8);
+    drawn->observations = exactly(drawn->n * model->observation_bytes);
+    int64_t turn = below(model->from, config->n_streams);
+    for (int64_t i = 0; i < drawn->n; i++) {
+        drawn->cells[i] = below(model->from, config->n_cells);
+        if (is_outside) /* each of another stream */
+            drawn->cells[i] = drawn->cells[i] / config->n_streams * config->n_streams + (i + turn) % config->n_streams;
+        int64_t stream = drawn->cells[i] % config->n_streams;
+        show_next(model, stream);
+        memcpy(drawn->observations + i * model->observation_bytes, model->shown + stream * model->observation_bytes,
+               (size_t)model->observation_bytes);
+    }
+}
+
 operation draw_operation(model *model) {
     static const enum operation_kind often[] = {STEP, STEP, STEP, STEP, STEP, STEP, STEP, STEP,
                                                 WRITE, WRITE, WRITE, PLAN_ONLY, ERASE, RELOAD, KEEP_AS};
@@ -158,33 +186,28 @@ operation draw_operation(model *model) {
     int is_outside = config->frames == SB3X_FRAMES_OUTSIDE;
     operation drawn = {.kind = once_in(model->from, 64) ? CLEAR : often[below(model->from, sizeof often / sizeof *often)]};
     if (drawn.kind == ERASE && !is_outside) drawn.kind = WRITE;
-    if (drawn.kind == KEEP_AS && is_outside) drawn.kind = ERASE;
-    if (drawn.kind == KEEP_AS) {
-        drawn.frames = below(model->from, 3);
-        drawn.codec = below(model->from, once_in(model->from, 2) ? 3 : 256);
-        drawn.piece_frames = draw_piece(model->from, config->block_frames);
-    }
-    if (drawn.kind == STEP || drawn.kind == PLAN_ONLY) draw_step(model, &drawn);
-    if (drawn.kind != WRITE && drawn.kind != ERASE) return drawn;
-    drawn.column = below(model->from, config->n_columns);
-    drawn.n = is_outside ? below(model->from, config->n_streams + 1) : below(model->from, 7);
-    drawn.cells = exactly(drawn.n * 8);
-    drawn.observations = exactly(drawn.n * model->observation_bytes);
-    int64_t turn = below(model->from, config->n_streams);
-    for (int64_t i = 0; i < drawn.n; i++) {
-        drawn.cells[i] = below(model->from, config->n_cells);
-        if (is_outside) /* each of another stream */
-            drawn.cells[i] = drawn.cells[i] / config->n_streams * config->n_streams + (i + turn) % config->n_streams;
-        int64_t stream = drawn.cells[i] % config->n_streams;
-        show_next(model, stream);
-        memcpy(drawn.observations + i * model->observation_bytes, model->shown + stream * model->observation_bytes,
-               (size_t)model->observation_bytes);
+    if ((drawn.kind == KEEP_AS || drawn.kind == RELOAD) && is_outside) drawn.kind = ERASE;
+    if (drawn.kind == RELOAD && !once_in(model->from, 3)) drawn.kind = COPY;
+    switch (drawn.kind) {
+        case STEP:
+        case PLAN_ONLY: draw_step(model, &drawn); break;
+        case WRITE:
+        case ERASE: draw_write(model, &drawn); break;
+        case COPY: draw_copy(model, &drawn); break;
+        case RELOAD: drawn.n = 1 + below(model->from, 3); break;
+        case KEEP_AS:
+            drawn.frames = below(model->from, 3);
+            drawn.codec = below(model->from, once_in(model->from, 2) ? 3 : 256);
+            drawn.piece_frames = draw_piece(model->from, config->block_frames);
+            break;
+        default: break;
     }
     return drawn;
 }
 
 void free_operation(operation *operation) {
     free(operation->cells);
+    free(operation->targets);
     free(operation->observations);
 }
 
@@ -278,23 +301,9 @@ static int32_t try_clear(model *model) {
     return SB3X_OK;
 }
 
-int32_t reload(model *model) {
-    int64_t n;
-    uint8_t *saved = sb3x_save(model->store, &n);
-    if (!saved) return SB3X_NO_MEMORY;
-    uint8_t *copy = copy_of(saved, n); /* of exactly this size */
-    sb3x_free_saved(saved);
-    int32_t status;
-    sb3x_store *loaded = sb3x_create(&model->config, &status);
-    if (loaded) status = sb3x_load(loaded, copy, n);
-    free(copy);
-    if (status == SB3X_OK) {
-        sb3x_destroy(model->store);
-        model->store = loaded;
-    } else {
-        sb3x_destroy(loaded);
-    }
-    return status;
+static int32_t try_copy(model *model, const operation *operation) {
+    int32_t status = copy_cells(model, operation->targets, model, operation->cells, operation->n);
+    return status == SB3X_TOO_LARGE ? SB3X_OK : status; /* then nothing has changed, in the arrays neither */
 }
 
 static int32_t try_keep_as(model *model, const operation *operation) {
@@ -317,8 +326,25 @@ int32_t try_operation(model *model, const operation *operation) {
         case ERASE: return try_erase(model, operation);
         case CLEAR: return try_clear(model);
         case KEEP_AS: return try_keep_as(model, operation);
-        default: return reload(model);
+        case COPY: return try_copy(model, operation);
+        default: return reload(model, operation->n);
     }
+}
+
+/* The observations of a plan go away: something else must take its place before a commit. */
+static void forget_plan(model *model, int64_t slot, int is_large) {
+    const int64_t choice = is_large ? 2 : below(model->from, 3), cell = slot % model->config.n_cells;
+    sb3x_changes changes = {0};
+    int64_t done = -1;
+    if (model->config.frames == SB3X_FRAMES_OUTSIDE)
+        CHECK(sb3x_erase(model->store, NULL, 0, &changes) == SB3X_OK && changes.n_freed == 0);
+    else if (choice == 0)
+        CHECK(try_operation(model, &(operation){.kind = KEEP_AS, .frames = slot % 3, .codec = slot}) == SB3X_OK);
+    else if (choice == 1)
+        CHECK(copy_cells(model, &cell, model, &cell, 1) == SB3X_OK);
+    else
+        CHECK(sb3x_write(model->store, 0, NULL, 0, NULL, &done) == SB3X_OK && done == 0);
+    CHECK(sb3x_commit(model->store, NULL) == SB3X_OK);
 }
 
 void play(model *model) {
@@ -326,17 +352,22 @@ void play(model *model) {
     int32_t status = try_operation(model, &drawn);
     /* Room to encode blocks of gigabytes in may not be there. */
     int is_large = model->config.block_frames * model->config.frame_bytes > 1 << 24;
-    CHECK(status == SB3X_OK || (status == SB3X_NO_MEMORY && drawn.kind == KEEP_AS && is_large));
-    if (drawn.kind == PLAN_ONLY) { /* the observations go away: another plan must take its place before a commit */
-        sb3x_changes changes = {0};
-        int64_t done = -1;
-        if (model->config.frames == SB3X_FRAMES_OUTSIDE)
-            CHECK(sb3x_erase(model->store, NULL, 0, &changes) == SB3X_OK && changes.n_freed == 0);
-        else if (!is_large && once_in(model->from, 2)) /* or blocks are kept in another way from now on */
-            CHECK(try_operation(model, &(operation){.kind = KEEP_AS, .frames = drawn.slot % 3, .codec = drawn.slot}) == SB3X_OK);
-        else
-            CHECK(sb3x_write(model->store, 0, NULL, 0, NULL, &done) == SB3X_OK && done == 0);
-        CHECK(sb3x_commit(model->store, NULL) == SB3X_OK);
-    }
+    int may_be_refused = is_large && (drawn.kind == KEEP_AS || drawn.kind == COPY || drawn.kind == RELOAD);
+    CHECK(status == SB3X_OK || (status == SB3X_NO_MEMORY && may_be_refused));
+    if (drawn.kind == PLAN_ONLY) forget_plan(model, drawn.slot, is_large);
     free_operation(&drawn);
+}
+
+void write_over(model *model) {
+    const int64_t n_streams = model->config.n_streams, nbytes = n_streams * model->observation_bytes;
+    uint8_t *observations = exactly(2 * nbytes);
+    for (int64_t slot = 0; slot < model->config.n_cells / n_streams; slot++) {
+        memcpy(observations, model->shown, (size_t)nbytes);
+        for (int64_t i = 0; i < n_streams; i++) show_next(model, i);
+        memcpy(observations + nbytes, model->shown, (size_t)nbytes);
+        CHECK(try_operation(model, &(operation){.kind = STEP, .slot = slot, .observations = observations}) == SB3X_OK);
+        verify_some(model);
+    }
+    free(observations);
+    verify(model);
 }

@@ -30,15 +30,20 @@ typedef struct {
     int64_t n_kept, kept_room;
 } model;
 
-enum operation_kind { STEP, WRITE, PLAN_ONLY, ERASE, CLEAR, RELOAD, KEEP_AS, N_OPERATIONS };
+enum operation_kind { STEP, WRITE, PLAN_ONLY, ERASE, CLEAR, RELOAD, COPY, KEEP_AS, N_OPERATIONS };
 
 typedef struct {
     enum operation_kind kind;
-    int64_t slot, column, n;
+    int64_t slot, column, n; /* RELOAD: n segments */
     int64_t *cells;        /* (n,) */
+    int64_t *targets;      /* (n,): the cells that COPY puts them into */
     uint8_t *observations; /* (n, observation_bytes), or two columns of a step */
     int64_t frames, codec, piece_frames; /* of sb3x_keep_as */
 } operation;
+
+static inline uint8_t *cell_of(model *model, int64_t cell, int64_t column) {
+    return model->cells + (cell * model->config.n_columns + column) * model->observation_bytes;
+}
 
 /* A config of moderate size with everything drawn. */
 sb3x_config draw_config(source *from);
@@ -59,6 +64,8 @@ void free_operation(operation *operation);
 int32_t try_operation(model *model, const operation *operation);
 /* Draw and carry out. */
 void play(model *model);
+/* A step into each slot, so that nothing is left of what was there; verified meanwhile. */
+void write_over(model *model);
 
 /* sb3x_gather, with what each kind of store needs beside it. `out`: (columns, n, observation_bytes). */
 int32_t gather(model *model, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns, uint8_t *out);
@@ -66,8 +73,20 @@ int32_t gather(model *model, const int64_t *slots, const int64_t *envs, int64_t 
 /* All counts and links, and all or some observations. */
 void verify(model *model);
 void verify_some(model *model);
+/* Observations of these cells alone. */
+void verify_cells(model *model, const int64_t *cells, int64_t n);
 
-/* Save, and load into a new store. */
-int32_t reload(model *model);
+/* ---- moving.c */
+
+/* Take cells out of a store and put them into `targets`, of the same store or another one. SB3X_OK, SB3X_NO_MEMORY, or, if `to`
+   has no room for so many blocks at a time, SB3X_TOO_LARGE. */
+int32_t copy_cells(model *to, const int64_t *targets, model *from, const int64_t *cells, int64_t n);
+/* Take everything out in so many segments and put it into a new store, which replaces the old one. */
+int32_t reload(model *model, int64_t n_segments);
+
+/* Blocks that a store can have at a time: what the width of its heads is chosen by. */
+static inline int64_t most_blocks(const sb3x_config *config) {
+    return 4 * config->n_cells * config->n_columns + 16 * config->n_streams + 16;
+}
 
 #endif

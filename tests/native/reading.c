@@ -171,8 +171,11 @@ static void verify_counts(model *model) {
     CHECK(usage.live_bytes >= 0 && usage.live_bytes <= usage.held_bytes && usage.stored_bytes >= usage.live_bytes);
     /* Each block is needed by a cell, which may reach into two, by a stream, or, if it is a base, by a block. */
     CHECK(usage.n_blocks <= 2 * (2 * n_written + 4 * model->config.n_streams) + 1);
-    /* What the width of the heads is chosen by. */
-    CHECK(sb3x_token_end(model->store) <= (4 * cells + 16 * model->config.n_streams + 16) * model->config.block_frames);
+    CHECK(sb3x_token_end(model->store) <= most_blocks(&model->config) * model->config.block_frames);
+}
+
+void verify_cells(model *model, const int64_t *cells, int64_t n) {
+    verify_batch(model, cells, NULL, n, model->config.n_columns == 2 ? SB3X_BOTH_COLUMNS : SB3X_FIRST_COLUMN);
 }
 
 void verify(model *model) {
@@ -180,7 +183,7 @@ void verify(model *model) {
     verify_counts(model);
     int64_t *cells = exactly(8 * n);
     for (int64_t i = 0; i < n; i++) cells[i] = i;
-    verify_batch(model, cells, NULL, n, model->config.n_columns == 2 ? SB3X_BOTH_COLUMNS : SB3X_FIRST_COLUMN);
+    verify_cells(model, cells, n);
     free(cells);
 }
 

@@ -99,6 +99,7 @@ static void *call_again_and_again(void *argument) {
 static void use_in_child(model *model) {
 #if !defined(HAS_THREAD_SANITIZER)
     if (getenv("SB3X_TESTS_NO_FORK")) return; /* qemu-user cannot start threads in a child of threads */
+    usleep(100000); /* a thread that is still starting may hold a lock of the sanitizer, which the child would wait for */
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {

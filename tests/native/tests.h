@@ -9,6 +9,8 @@ void test_store(int64_t rounds);
 void test_order_of_calls(int64_t rounds);
 void test_chunks(int64_t rounds);
 void test_refused_memory(int64_t rounds);
+void test_segments(int64_t rounds);
+void test_receiving(int64_t rounds);
 void test_damaged(int64_t rounds);
 void test_crafted(int64_t rounds);
 void test_limits(int64_t rounds);

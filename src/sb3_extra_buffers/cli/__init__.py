@@ -3,8 +3,8 @@
 A subcommand is a module with `HELP`, `EXAMPLES`, `configure(parser)` and `run(args)`. Its module imports little; what is
 heavy is imported when it runs, so that `--help` answers at once and Ctrl-C is met by `main`.
 
-Exit codes: 0 done; 1 `demo`: the weights differ, or `bench --check`: a bar was missed; 2 a mistake or something missing;
-130 interrupted.
+Exit codes: 0 done; 1 `demo`: the weights differ, `bench --check`: a bar was missed, or `verify`: something is damaged; 2 a
+mistake or something missing; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PROGRAM = "sb3-extra-buffers"
 #: Subcommand -> module below this package, in the order of --help.
 COMMANDS = {
     "info": "info", "demo": "demo", "recommend": "recommend", "estimate": "estimate", "inspect": "inspect_file",
+    "convert": "convert", "verify": "verify", "repair": "repair",
     "bench": "bench",
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
-"""Show what a replay buffer holds that was saved by SB3's `model.save_replay_buffer(FILE)`.
+"""Show what a saved buffer holds: a file made by `buffer.save`, a checkpoint folder, or a pickle made by SB3's
+`model.save_replay_buffer`.
 
-Such a file is a pickle, and opening a pickle can run any code that is in it: open only files that you trust.
+Opening a pickle can run any code that is in it, so that is asked about first. The other files hold no code.
 """
 
 from __future__ import annotations
@@ -11,29 +12,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sb3_extra_buffers.cli.columns import codecs_of, columns_of
+from sb3_extra_buffers.cli.opening import add_trust, open_buffer
 from sb3_extra_buffers.cli.output import Table, human_bytes, say, show, show_json
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer
 
-HELP = "what a saved replay buffer holds (trusted files only)"
+HELP = "what a saved buffer holds"
 EXAMPLES = """\
-  sb3-extra-buffers inspect replay_buffer.pkl
-  sb3-extra-buffers inspect replay_buffer.pkl --frames frames.png
-  sb3-extra-buffers inspect replay_buffer.pkl --json"""
+  sb3-extra-buffers inspect buffer.sb3x
+  sb3-extra-buffers inspect checkpoints --frames frames.png
+  sb3-extra-buffers inspect replay_buffer.pkl --trust --json"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="file made by model.save_replay_buffer; trusted files only")
+    parser.add_argument("file", type=Path, metavar="FILE", help="saved buffer: a file, a checkpoint folder, or a pickle")
+    add_trust(parser)
     parser.add_argument("--frames", type=Path, metavar="PNG", help="save a contact sheet of stored frames")
     parser.add_argument("--key", help="key of a Dict observation to show frames of (default: the first with images)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Load, describe, and draw the frames if asked to."""
-    buffer = load(args.file)
-    facts = {"file": str(args.file), "file_bytes": args.file.stat().st_size, **describe(buffer)}
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    buffer = open_buffer(args.file, trust=args.trust)
+    path: Path = args.file
+    size = path.stat().st_size if path.is_file() else sum(one.stat().st_size for one in path.iterdir())
+    facts: dict[str, Any] = {"file": str(path), "file_bytes": size}
+    if not isinstance(buffer, ReplayBuffer):
+        facts |= {"class": f"{type(buffer).__module__}.{type(buffer).__qualname__}", "contents": repr(buffer)}
+        show_json(facts) if args.json else say(f"{path} ({human_bytes(size)}): {facts['contents']}")
+        return 0
+    facts |= describe(buffer)
     if args.frames:
         from sb3_extra_buffers.cli.contact_sheet import save_contact_sheet
 
@@ -45,26 +57,6 @@ def run(args: argparse.Namespace) -> int:
         if args.frames:
             say(f"Frames: {args.frames}")
     return 0
-
-
-def load(path: Path) -> ReplayBuffer:
-    """The replay buffer in a file, or an error that says why there is none."""
-    if not path.is_file():
-        raise ValueError(f"No file {path}")
-    from stable_baselines3.common.buffers import ReplayBuffer
-    from stable_baselines3.common.save_util import load_from_pkl
-
-    try:
-        with path.open("rb") as file:
-            buffer = load_from_pkl(file)
-    except Exception as error:  # unpickling damaged bytes raises anything at all
-        raise ValueError(
-            f"{path} cannot be opened as a saved replay buffer ({type(error).__name__}: {error}). "
-            "Expected a file made by model.save_replay_buffer"
-        ) from error
-    if not isinstance(buffer, ReplayBuffer):
-        raise ValueError(f"{path} holds a {type(buffer).__name__}, not a replay buffer")
-    return buffer
 
 
 def describe(buffer: ReplayBuffer) -> dict[str, Any]:

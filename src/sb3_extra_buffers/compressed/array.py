@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.segments.files import replacing
+from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, make_from_file, put_run, write_buffer
 from sb3_extra_buffers.store import ArrayView, FrameLayout, LeafStore, MemoryUsage, StorePlan
 
 
@@ -41,8 +45,30 @@ class CompressedArray(ArrayView):
         # One observation a block: cells are written in any order, and a block lives as long as any of its frames.
         plan = StorePlan(layout.shape, layout.dtype, math.prod(shape), 1, 1, codec=codec, frame_stack=1, block_frames=1)
         super().__init__(LeafStore(plan), 0, shape, layout.shape, layout.dtype)
+        self._method, self._kwargs = compression_method, dict(compression_kwargs or {}) or None
 
     def memory_usage(self) -> MemoryUsage:
         """What the written cells would take as a plain array, and what they take."""
         with self.leaf.lock:
             return self.leaf.store.memory_usage()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of the array to a file, which `sb3_extra_buffers.load_buffer` reads. It holds no pickle."""
+        with replacing(path) as file, self.leaf.lock:
+            cells = np.arange(self.leaf.plan.n_cells)
+            arguments = {
+                "shape": list(self._shape), "dtype": self.dtype.str, "obs_shape": list(self.obs_shape),
+                "compression_method": self._method, "compression_kwargs": self._kwargs,
+            }  # fmt: skip
+            about = {"class": "CompressedArray", "arguments": arguments, "slots": len(cells), "n_envs": 1}
+            write_buffer(file, Contents(about, cells, 1, {}, {"array": self.leaf}))
+
+    @classmethod
+    def _from_stored(cls, stored: StoredBuffer) -> CompressedArray:
+        made = make_from_file(cls, stored.about)
+        cells = np.arange(made.leaf.plan.n_cells)
+        if len(cells) != stored.n_steps:
+            raise CorruptDataError(f"The file has {stored.n_steps} observations for {len(cells)} places")
+        for run in stored.runs:
+            put_run(Contents({}, cells, 1, {}, {"array": made.leaf}), run, cells[run.first : run.first + run.count, None])
+        return made

@@ -9,19 +9,42 @@ Below: store. Above: replay.py and rollout.py, whose classes are little more tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeVar
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy import ndarray
 from numpy.typing import NDArray
-from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer
+from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, DictRolloutBuffer, ReplayBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.compressed.contents import (
+    arguments_from_json,
+    arguments_of,
+    cells_for,
+    contents_of,
+    description_of,
+    flatten_columns,
+    known_class,
+    put_steps,
+)
 from sb3_extra_buffers.compressed.options import CompressionOptions
 from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.compressed.stored_leaf import StoredDict, StoredLeaf
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.segments.files import replacing
+from sb3_extra_buffers.segments.folders import CheckpointWriter
+from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, put_run, write_buffer
 from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
 from sb3_extra_buffers.store import MemoryUsage
 from sb3_extra_buffers.store.array_view import Reader
@@ -30,7 +53,15 @@ from sb3_extra_buffers.store.locks import give_way, new_lock, waiting_forks
 #: What may be interrupted beside an `add`, see `CompressedObservations._interrupted`.
 READING, RESETTING = -1, -2
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Batch = TypeVar("Batch", bound=tuple[Any, ...])
+
+
+def new_life() -> str:
+    """A name for the steps of a buffer from now on."""
+    return secrets.token_hex(6)
 
 
 class BufferMemoryUsage(NamedTuple):
@@ -46,6 +77,26 @@ class BufferMemoryUsage(NamedTuple):
     def codec(self) -> str:
         """How new observations are encoded, and why."""
         return "; ".join(f"{key}: {usage.codec}" if key != PLAIN else usage.codec for key, usage in self.keys.items())
+
+
+@dataclass
+class _Steps:
+    """An array of objects in a pickle: only what belongs to steps; the rest are empty dicts, as SB3 begins with."""
+
+    shape: tuple[int, ...]
+    slots: NDArray[np.int64]
+    rows: NDArray[Any]
+
+    @classmethod
+    def of(cls, array: NDArray[Any], slots: NDArray[np.int64]) -> _Steps:
+        """Of a moment: later steps do not change it."""
+        return cls(array.shape, slots, array[slots])
+
+    def array(self) -> NDArray[Any]:
+        """All of it."""
+        filled = np.array([{} for _ in range(int(np.prod(self.shape)))], object).reshape(self.shape)
+        filled[self.slots] = self.rows
+        return filled
 
 
 class CompressedObservations(BaseBuffer):
@@ -74,6 +125,10 @@ class CompressedObservations(BaseBuffer):
     _leaf_class: ClassVar[type[StoredLeaf]] = StoredLeaf
     #: What was interrupted and is to be made up for by the next call: an `add` to this slot, READING or RESETTING.
     _interrupted: int | None = None
+    #: Steps that were ever added, and a name for them: a checkpoint writes what is new by comparing these.
+    _age = 0
+    _life = ""
+    _writer: CheckpointWriter | None = None
     #: The advice for an observation space of the wrong kind, Dict or not. None: the space is not checked.
     _instead: ClassVar[str | None] = None
 
@@ -106,7 +161,7 @@ class CompressedObservations(BaseBuffer):
         self._check_space(observation_space)
         storage = {name: arguments.pop(name) for name in self._storage_keywords() if name in arguments}
         self._options = self._options_class(**storage)
-        self._lock = new_lock()
+        self._lock, self._life = new_lock(), new_life()
         self._leaves: dict[str, StoredLeaf] = {}
         self._fresh: list[NDArray[Any]] = []  # decoded for the batch that is being made, held by nobody else
         obs_shape = get_obs_shape(observation_space)
@@ -172,6 +227,7 @@ class CompressedObservations(BaseBuffer):
         elif slot is not None and slot >= 0 and (self.pos != slot or self.buffer_size == 1):
             self._stored.commit_step()
             self._complete_add(slot)
+            self._age += (self.pos - self._age) % self.buffer_size
         self._interrupted = None
 
     def _reset(self) -> None:
@@ -193,6 +249,7 @@ class CompressedObservations(BaseBuffer):
             if self._interrupted is not None:
                 self._make_up()
             super().reset()
+            self._age, self._life = 0, new_life()
 
     # ---- reading
 
@@ -252,27 +309,145 @@ class CompressedObservations(BaseBuffer):
             return value.float() / 255.0
         return value.float() if self._options.output_dtype == "float" else value
 
-    # ---- pickling and copying
+    # ---- saving, pickling and copying
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All that is to be saved, of one moment: other threads may add while it is written."""
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of the buffer to a file, which `sb3_extra_buffers.load_buffer` reads. It holds no pickle.
+
+        The file is written beside an old one and takes its place when it is complete.
+        """
+        with replacing(path) as file, self._at_rest() as contents:
+            write_buffer(file, self._described(contents))
+
+    def _described(self, contents: Contents) -> Contents:
+        """Contents that a buffer can be made from, without a pickle's help."""
+        if known_class(self) is not type(self):
+            base = self._like(1, known_class(self))
+            held = contents_of(base, np.arange(0))
+            if more := sorted({*contents.arrays, *contents.whole} - {*held.arrays, *held.whole}):
+                raise TypeError(
+                    f"{type(self).__name__} keeps {', '.join(more)}, which a {type(base).__name__} does not: files are read "
+                    "by the classes of this library. Save it with pickle (model.save_replay_buffer) instead"
+                )
+        return replace(contents, about={**contents.about, **description_of(self)})
+
+    def slice(self, first: int, last: int) -> Self:
+        """A new buffer with some of the steps.
+
+        :param first: the first of them; 0 is the oldest step, negative numbers count from the newest
+        :param last: the one behind the last of them
+        """
+        with self._at_rest() as contents:
+            first, last, _ = slice(first, last).indices(contents.n_steps)
+            count = max(last - first, 0)
+            made = self._like(max(count, 1))
+            to = cells_for(count, self.n_envs, np.arange(count))
+            put_steps(made, contents.run(first, first + count), to)
+            made._stand_after(count)
+            return made
+
+    def checkpoint(
+        self, folder: str | os.PathLike[str], *, background: bool = False, extra: dict[str, Any] | None = None
+    ) -> None:
+        """Save what is new since the last checkpoint in this folder. `load_buffer(folder)` restores all of it.
+
+        :param folder: of this buffer alone; is made if it does not exist
+        :param background: return when what is new is copied, and let a thread write it. The next call waits for it and raises
+            what went wrong
+        :param extra: what else is to be listed in ``checkpoint.json``, as JSON
+        """
+        writer = self._checkpoint_writer(folder)
+        directory = getattr(self._options, "directory", None)
+        with self._at_rest() as contents:
+            if directory is not None and os.path.abspath(folder) == directory:
+                contents.about["lives_here"] = True
+            writer.write(
+                self._described(contents), life=self._life, age=self._age, changes=self._rewrites(), extra=extra or {},
+                background=background,
+            )  # fmt: skip
+
+    def wait_for_checkpoint(self) -> None:
+        """Until a checkpoint that is written in the background is on the disk. Raises what went wrong."""
+        if self._writer is not None:
+            self._writer.wait()
+
+    def _checkpoint_writer(self, folder: str | os.PathLike[str]) -> CheckpointWriter:
+        if self._writer is None or self._writer.folder != Path(folder):
+            self.wait_for_checkpoint()
+            self._writer = CheckpointWriter(folder)
+        return self._writer
+
+    def _rewrites(self) -> list[int]:
+        return [leaf.n_rewrites for leaf in self._leaves.values()]
+
+    def _go_on_from(self, folder: str | os.PathLike[str], life: str, age: int) -> None:
+        """This buffer is what a checkpoint holds: the next one goes on from there."""
+        self._life, self._age = life, age
+        self._checkpoint_writer(folder).trust(life, self._rewrites())
+
+    def _like(self, n_slots: int, made_class: Any = None) -> Self:
+        """An empty buffer with the same arguments and another number of slots."""
+        per_env = self.n_envs if isinstance(self, ReplayBuffer) else 1
+        arguments = arguments_from_json(arguments_of(self))
+        if issubclass(type(self), HerReplayBuffer):
+            arguments["env"] = vars(self)["env"]
+        made: Self = (made_class or type(self))(
+            n_slots * per_env, self.observation_space, self.action_space, device=self.device, n_envs=self.n_envs, **arguments
+        )
+        return made
+
+    @contextmanager
+    def _at_rest(self) -> Iterator[Contents]:
+        """What the buffer consists of, while nobody writes."""
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()
-            parent = super()
+            yield contents_of(self, self._kept_slots())
+
+    def _kept_slots(self) -> NDArray[np.int64]:
+        """The slots of all steps, the oldest first."""
+        return np.arange(self.buffer_size if self.full else self.pos)
+
+    def _stand_after(self, n_steps: int) -> None:
+        """Let `pos` be where it is after so many steps, from slot 0 on, were put there."""
+        self.pos, self.full, self._age = n_steps % self.buffer_size, n_steps == self.buffer_size, n_steps
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All that is to be saved, of one moment: other threads may add while it is written.
+
+        Observations and arrays go as segments: no more of them than there are steps, with checksums.
+        """
+        with self._at_rest() as contents:
+            parent, file = super(), BytesIO()
+            write_buffer(file, replace(contents, objects={}))
             state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
-            saved = {name: value.copy() if type(value) is ndarray else value for name, value in state.items()}
-            saved["_leaves"] = {key: (type(leaf), leaf.__getstate__()) for key, leaf in self._leaves.items()}
-            for name in self._column_names:
-                columns = getattr(self, name) if self._is_dict else {PLAIN: getattr(self, name)}
-                saved[name] = {key: column.rearranged_cells for key, column in columns.items()}
-            for name in ("_lock", "_stored", "_fresh"):
-                del saved[name]
-            return saved
+            elsewhere = {
+                "_writer",
+                "_lock",
+                "_stored",
+                "_fresh",
+                "_leaves",
+                *self._column_names,
+                *contents.arrays,
+                *contents.whole,
+            }
+            saved = {name: value for name, value in state.items() if name not in elsewhere}
+            objects = {name: value for name, value in saved.items() if isinstance(value, ndarray) and value.dtype == object}
+            saved |= {name: _Steps.of(value, contents.slots) for name, value in objects.items()}
+            return {
+                **saved, "_segments": file.getvalue(),
+                "_arrays": {name: (value.shape, value.dtype.str) for name, value in contents.arrays.items()},
+                "_leaves": {key: (type(leaf), leaf.hollow_state()) for key, leaf in self._leaves.items()},
+            }  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = {**state, "_lock": new_lock(), "_fresh": [], "_leaves": dict(state["_leaves"])}
-        cells = {name: state.pop(name) for name in self._column_names}
+        if "_segments" not in state:
+            raise CorruptDataError("The buffer was pickled by an earlier version of sb3-extra-buffers, which cannot be read")
+        state = {name: value.array() if isinstance(value, _Steps) else value for name, value in state.items()}
+        stored, arrays = StoredBuffer.of_file(BytesIO(state.pop("_segments"))), state.pop("_arrays")
+        state |= {name: np.zeros(shape, dtype) for name, (shape, dtype) in arrays.items()}
+        state |= {name: stored.whole(name) for name in stored.names("whole")}
+        state.update(_lock=new_lock(), _fresh=[], _life=new_life(), _leaves=dict(state["_leaves"]))
         for key, (leaf_class, saved) in state["_leaves"].items():
             state["_leaves"][key] = leaf = leaf_class.__new__(leaf_class)
             leaf.__setstate__(saved)
@@ -281,17 +456,20 @@ class CompressedObservations(BaseBuffer):
             parent.__setstate__(state)
         else:
             self.__dict__.update(state)
+        self._options = copy(self._options)
+        vars(self._options).pop("keep", None)  # the original keeps its directory
         self._set_up_leaves()
         self._install_columns()
-        for name, rearranged in cells.items():  # as SB3 leaves them when a rollout was read
-            columns = getattr(self, name)
-            for key, given in rearranged.items():
-                if given is None:
-                    continue
-                if self._is_dict:
-                    columns[key] = columns[key].rearranged(given)
-                else:
-                    setattr(self, name, columns.rearranged(given))
+        target = replace(
+            contents_of(self, self._kept_slots()), objects={}, arrays={name: getattr(self, name) for name in arrays}
+        )
+        if target.n_steps != stored.n_steps or any(stored.about.get(name) != value for name, value in target.about.items()):
+            raise CorruptDataError(f"The pickled buffer is damaged: it is {target.about}, and its segments say {stored.about}")
+        to = cells_for(target.n_steps, self.n_envs, target.slots)
+        for run in stored.runs:
+            put_run(target, run, to[run.first : run.first + run.count])
+        if getattr(self, "generator_ready", False):
+            flatten_columns(self)
 
     def __copy__(self) -> Any:
         """A shallow copy: it has the stores of the original, and with them its lock."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class CompressionOptions:
     frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto"
     block_frames: int | None = None
     _made: dict[Any, Codec] = field(default_factory=dict, repr=False)
+    _directory: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         if self.output_dtype not in ("raw", "float"):
@@ -59,6 +61,7 @@ class CompressionOptions:
             plans[leaf.key] = StorePlan(
                 leaf.shape, dtype, n_cells, n_streams, n_columns,
                 codec=self._codec(leaf, dtype), frame_stack=self._frame_stack(leaf), block_frames=self.block_frames,
+                directory=self._directory,
             )  # fmt: skip
             try:
                 plans[leaf.key].layouts()
@@ -134,6 +137,22 @@ class CompressionOptions:
     @staticmethod
     def _for_leaf(value: Any, leaf: Leaf, default: Any) -> Any:
         return value.get(leaf.key, default) if isinstance(value, Mapping) else value
+
+
+@dataclass
+class ReplayOptions(CompressionOptions):
+    """Of replay buffers, which may be larger than memory."""
+
+    directory: str | os.PathLike[str] | None = None
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep and self.directory is None:
+            raise ValueError("keep=True keeps the buffer in its directory: it needs directory=")
+        if self.directory is not None:
+            self.directory = os.path.abspath(os.fspath(self.directory))
+            self._directory = self.directory  # type: ignore[misc]
 
 
 def level_of_caller() -> int:

@@ -7,8 +7,11 @@ get it, cut the last episode off when `learn` is called again.
 
 from __future__ import annotations
 
+import atexit
+import os
+import weakref
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch as th
@@ -19,21 +22,50 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.compressed.loading_warning import warn_of_uncompressed_files
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
+from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptions
 from sb3_extra_buffers.compressed.signatures import constructor
+from sb3_extra_buffers.store import BlockStore
 from sb3_extra_buffers.store.locks import give_way, waiting_forks
+
+warn_of_uncompressed_files()
 
 
 class ReplayObservations(CompressedObservations):
     """What is particular to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
+    _options_class: ClassVar[type[CompressionOptions]] = ReplayOptions
 
     def _set_up(self, arguments: dict[str, Any]) -> None:
         """See `CompressedObservations`."""
         # SB3's trick of one array for both is not needed here, and it would lose the terminal observation (SB3 #934).
         arguments.pop("optimize_memory_usage", None)
         super()._set_up(arguments)
+        if getattr(self._options, "keep", False):
+            atexit.register(_close, weakref.ref(self))
+
+    def close(self) -> None:
+        """Let go of the files of `directory`, after a checkpoint there if `keep` was asked for. The buffer is empty then.
+
+        This also happens when the buffer is garbage or the process ends. Without a `directory` it only empties the buffer.
+        """
+        self.wait_for_checkpoint()
+        with self._lock:
+            options = self._options
+            if getattr(options, "keep", False):
+                self.checkpoint(vars(options)["directory"])
+                vars(options)["keep"] = False
+            self.reset()
+            for leaf in self._leaves.values():
+                leaf.clear()
+                if isinstance(leaf.store, BlockStore):
+                    leaf.store.let_go_of_files()
+
+    def __del__(self) -> None:
+        if getattr(self.__dict__.get("_options"), "keep", False):
+            self.close()
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *more: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing.
@@ -53,10 +85,15 @@ class ReplayObservations(CompressedObservations):
                 super().add(obs, next_obs, action, reward, done, infos, *more)
                 if not stored.is_direct:
                     stored.commit_step()
+                self._age += 1
             except BaseException:
                 self._interrupted = slot
                 self._make_up()
                 raise
+
+    def _kept_slots(self) -> NDArray[np.int64]:
+        """See `CompressedObservations`."""
+        return (np.arange(self.size()) + (self.pos if self.full else 0)) % self.buffer_size
 
     def _complete_add(self, slot: int) -> None:
         """See `CompressedObservations`."""
@@ -67,6 +104,12 @@ class ReplayObservations(CompressedObservations):
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's `sample`."""
         return self._reading(lambda: super(ReplayObservations, self).sample(*args, **kwargs))
+
+
+def _close(reference: weakref.ref[Any]) -> None:
+    buffer = reference()
+    if buffer is not None:
+        buffer.close()
 
 
 class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
@@ -89,6 +132,8 @@ class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
     :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
+    :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
 
     _instead = "Use CompressedDictReplayBuffer"
@@ -102,6 +147,7 @@ class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False,
     ) -> None: ...  # fmt: skip
 
 
@@ -125,6 +171,8 @@ class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
     :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
+    :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
 
     _instead = "Use CompressedReplayBuffer"
@@ -138,6 +186,7 @@ class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False,
     ) -> None: ...  # fmt: skip
 
 
@@ -165,6 +214,8 @@ class CompressedHerReplayBuffer(ReplayObservations, HerReplayBuffer):
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
     :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
+    :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
 
     _instead = "Hindsight needs goals: for observations without them, use CompressedReplayBuffer"
@@ -179,6 +230,7 @@ class CompressedHerReplayBuffer(ReplayObservations, HerReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False,
     ) -> None: ...  # fmt: skip
 
     def _complete_add(self, slot: int) -> None:
@@ -210,6 +262,8 @@ class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
     :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
+    :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
 
     _instead = "SB3 has no n-step buffer for Dict observations: use CompressedDictReplayBuffer, with single steps"
@@ -224,6 +278,7 @@ class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False,
     ) -> None: ...  # fmt: skip
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 
-from sb3_extra_buffers.compressed.mixin import RESETTING, CompressedObservations
+from sb3_extra_buffers.compressed.mixin import RESETTING, CompressedObservations, new_life
 from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.store.locks import give_way, waiting_forks
 
@@ -42,6 +42,7 @@ class RolloutObservations(CompressedObservations):
             self.obs_shape = get_obs_shape(self.observation_space)  # type: ignore[assignment]
         for leaf in self._leaves.values():
             leaf.clear()
+        self._age, self._life = 0, new_life()
         self._install_columns()
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
@@ -68,6 +69,7 @@ class RolloutObservations(CompressedObservations):
                 super().add(obs, *args, **kwargs)
                 if not stored.is_direct:
                     stored.commit_step()
+                self._age += 1
             except BaseException:
                 self._interrupted = slot
                 self._make_up()

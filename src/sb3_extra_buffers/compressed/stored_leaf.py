@@ -46,8 +46,9 @@ class StoredLeaf(LeafStore):
         #: What SB3's `add` gets in place of an observation; for Discrete spaces of a shape that it may reshape.
         self.placeholder = np.zeros((n_envs, 1) if isinstance(leaf.space, spaces.Discrete) else (), PLACEHOLDER)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "reader"}
+    def hollow_state(self) -> dict[str, Any]:
+        """See `LeafStore.hollow_state`."""
+        return {name: value for name, value in super().hollow_state().items() if name != "reader"}
 
     def column(self, number: int) -> ArrayView:
         """The array that SB3 believes it has."""

@@ -7,7 +7,7 @@ Random numbers are drawn by SB3's code, so training ends in the weights that SB3
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch as th
@@ -16,6 +16,7 @@ from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
+from sb3_extra_buffers.compressed.options import CompressionOptions
 from sb3_extra_buffers.compressed.replay import ReplayObservations
 from sb3_extra_buffers.compressed.rollout import RolloutObservations
 from sb3_extra_buffers.compressed.stored_leaf import StoredLeaf
@@ -48,7 +49,7 @@ class GpuObservations(CompressedObservations):
     :param on_full: when they need more: ``"grow"``, ``"evict"`` (replay buffers: the oldest transitions go) or ``"raise"``
     """
 
-    _options_class = GpuOptions
+    _options_class: ClassVar[type[CompressionOptions]] = GpuOptions
     _leaf_class = DeviceLeaf
     _options: GpuOptions
 
@@ -185,6 +186,10 @@ class GpuReplayObservations(GpuObservations, ReplayObservations):
     def _oldest(self) -> int:
         """Slot of the oldest transitions that can be sampled."""
         return ((self.pos if self.full else 0) + self._n_evicted()) % self.buffer_size
+
+    def _kept_slots(self) -> NDArray[np.int64]:
+        """See `CompressedObservations`."""
+        return (np.arange(self.size()) + self._oldest()) % self.buffer_size
 
     def _make_room(self) -> None:
         """Evict until the observations of a step fit, if that was asked for; else raise HeapFullError."""

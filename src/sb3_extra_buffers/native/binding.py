@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char, c_int32, c_int64, c_uint64, c_void_p
+import errno
+from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native.library import load
 
-OK, NO_MEMORY, ENCODE, BAD_CELL, CORRUPT, TOO_LARGE, BAD_ARGUMENT = range(7)
+OK, NO_MEMORY, ENCODE, BAD_CELL, CORRUPT, TOO_LARGE, BAD_ARGUMENT, NO_SPACE, FORKED, UNREADABLE = range(10)
 
 
 class Neighbours(NamedTuple):
@@ -73,6 +74,12 @@ class UsageStruct(ctypes.Structure):
     _fields_ = tuple((name, c_int64) for name in ("n_written", "n_blocks", "stored_bytes", "held_bytes", "live_bytes"))
 
 
+class TakenStruct(ctypes.Structure):
+    """`sb3x_taken`."""
+
+    _fields_ = (("heads", c_void_p), ("n_blocks", c_int64), ("table", c_void_p), ("n_bytes", c_int64))
+
+
 _int64s = POINTER(c_int64)
 #: Function -> result, arguments. Addresses are passed as numbers: wrapping them would take longer than most calls.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -102,9 +109,15 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_coded_bytes": (c_int32, (c_void_p, POINTER(Decoded), c_void_p)),
     "sb3x_measure": (None, (c_void_p, POINTER(UsageStruct))),
     "sb3x_check": (c_int32, (c_void_p,)),
-    "sb3x_save": (c_void_p, (c_void_p, _int64s)),
-    "sb3x_free_saved": (None, (c_void_p,)),
-    "sb3x_load": (c_int32, (c_void_p, c_void_p, c_int64)),
+    "sb3x_use_file": (c_int32, (c_void_p, c_char_p)),
+    "sb3x_take": (c_void_p, (c_void_p, c_void_p, c_int64, POINTER(c_int32))),
+    "sb3x_look_at_segment": (None, (c_void_p, POINTER(TakenStruct))),
+    "sb3x_read_segment": (c_int64, (c_void_p, c_void_p, c_int64)),
+    "sb3x_free_segment": (None, (c_void_p,)),
+    "sb3x_receive": (c_void_p, (c_void_p, c_void_p, c_int64, POINTER(c_int32))),
+    "sb3x_receive_bytes": (c_int32, (c_void_p, c_void_p, c_int64)),
+    "sb3x_receive_cells": (c_int32, (c_void_p, c_void_p, c_int64, c_void_p)),
+    "sb3x_end_receiving": (None, (c_void_p,)),
     "sb3x_read_as": (c_int32, (c_void_p, c_int64, c_int64)),
     "sb3x_delta_encode": (c_int64, (POINTER(Shape), c_void_p, c_int64, c_void_p, c_void_p, c_int64)),
     "sb3x_delta_decode": (c_int32, (POINTER(Shape), c_void_p, c_int64, c_void_p, c_int64, c_void_p)),
@@ -161,4 +174,12 @@ def check(status: int, what: str) -> None:
         raise CorruptDataError(f"Could not {what}: the encoded bytes are damaged")
     if status == TOO_LARGE:
         raise ValueError(f"Could not {what}: more than the store can count")
+    if status == NO_SPACE:
+        raise OSError(errno.ENOSPC, f"No room to {what}: the disk is full, or the directory is gone. Nothing has changed")
+    if status == FORKED:
+        raise RuntimeError(
+            f"Could not {what}: the blocks lie in a file of the process that this one was forked from. Make a buffer here"
+        )
+    if status == UNREADABLE:
+        raise OSError(errno.EIO, f"Could not {what}: the file that the blocks lie in cannot be read")
     raise RuntimeError(f"Could not {what}: a call that this store does not take (code {status})")

@@ -4,6 +4,56 @@
 
 #include "internal.h"
 
+/* ---- where chunks lie */
+
+static void *map_chunk(arena *arena, int32_t id) {
+    arena->is_full = 0;
+    if (!arena->file) return sb3x_map((size_t)arena->chunk_bytes);
+    return map_file(arena->file, id * arena->chunk_bytes, arena->chunk_bytes, &arena->is_full);
+}
+
+static void unmap_chunk(arena *arena, int32_t id) {
+    uint8_t *memory = arena->chunks[id].memory;
+    if (arena->file)
+        unmap_file(arena->file, memory, id * arena->chunk_bytes, arena->chunk_bytes);
+    else
+        sb3x_unmap(memory, (size_t)arena->chunk_bytes);
+}
+
+int32_t sb3x_use_file(sb3x_store *store, const char *path) {
+    arena *arena = &store->arena;
+    if (arena->n_chunks > 0 || arena->file || store->config.frames == SB3X_FRAMES_OUTSIDE) return SB3X_BAD_ARGUMENT;
+    arena->file = new_file(path);
+    if (!arena->file) return SB3X_NO_SPACE;
+    /* Pages of 64 kB are the largest that a mapping may have to begin with. */
+    const int64_t page = (int64_t)1 << 16, least = store->block_bytes > FILE_CHUNK_BYTES ? store->block_bytes : FILE_CHUNK_BYTES;
+    arena->chunk_bytes = (least + page - 1) / page * page;
+    return SB3X_OK;
+}
+
+int32_t refusal_of(const sb3x_store *store) {
+    if (store->arena.file && is_forked(store->arena.file)) return SB3X_FORKED;
+    return store->arena.is_full ? SB3X_NO_SPACE : SB3X_NO_MEMORY;
+}
+
+void note_reading(sb3x_store *store, int64_t n) {
+    arena *arena = &store->arena;
+    if (!arena->file) return;
+    arena->read += n;
+    if (arena->read < RESIDENT_BYTES) return;
+    arena->read = 0;
+    for (int32_t id = 0; id < arena->n_chunks; id++)
+        if (arena->chunks[id].memory && id != arena->current) forget_pages(arena->chunks[id].memory, arena->chunk_bytes);
+}
+
+int read_block(const sb3x_store *store, const block *one, int64_t first, int64_t n, uint8_t *out) {
+    const arena *arena = &store->arena;
+    const int64_t begin = one->data - arena->chunks[one->place].memory;
+    return read_file(arena->file, one->place * arena->chunk_bytes + begin + first, out, n);
+}
+
+/* ---- chunks */
+
 static int add_ready_chunk(arena *arena) {
     if (arena->unused < 0) {
         if (arena->n_chunks == arena->room) {
@@ -16,9 +66,9 @@ static int add_ready_chunk(arena *arena) {
         arena->chunks[arena->n_chunks] = (chunk){NULL, 0, -1};
         arena->unused = arena->n_chunks++;
     }
-    uint8_t *memory = sb3x_map((size_t)arena->chunk_bytes);
-    if (!memory) return 0;
     int32_t id = arena->unused;
+    uint8_t *memory = map_chunk(arena, id);
+    if (!memory) return 0;
     chunk *added = &arena->chunks[id];
     arena->unused = added->next;
     *added = (chunk){memory, 0, arena->ready};
@@ -38,7 +88,7 @@ static int32_t take_ready_chunk(arena *arena) {
 /* Give the memory of a chunk back that is on no list. */
 static void close_chunk(arena *arena, int32_t id) {
     chunk *closed = &arena->chunks[id];
-    sb3x_unmap(closed->memory, (size_t)arena->chunk_bytes);
+    unmap_chunk(arena, id);
     arena->held_bytes -= arena->chunk_bytes;
     *closed = (chunk){NULL, 0, arena->unused};
     arena->unused = id;
@@ -60,6 +110,8 @@ static void retire_chunk(arena *arena, int32_t id) {
 int reserve_chunks(sb3x_store *store, int64_t n) {
     arena *arena = &store->arena;
     int64_t largest = store->block_bytes;
+    arena->is_full = 0;
+    if (arena->file && is_forked(arena->file)) return 0; /* it is another process's */
     int64_t left = arena->current < 0 ? 0 : arena->chunk_bytes - arena->end;
     if (n <= left / largest) return 1;
     int64_t per_chunk = arena->chunk_bytes / largest;
@@ -72,6 +124,7 @@ int reserve_chunks(sb3x_store *store, int64_t n) {
 void put_bytes(sb3x_store *store, int32_t id, const uint8_t *data, int64_t length) {
     arena *arena = &store->arena;
     if (arena->current < 0 || arena->end + length > arena->chunk_bytes) {
+        if (arena->file && arena->current >= 0) forget_pages(arena->chunks[arena->current].memory, arena->chunk_bytes);
         arena->current = take_ready_chunk(arena);
         arena->end = 0;
     }
@@ -88,6 +141,7 @@ void put_bytes(sb3x_store *store, int32_t id, const uint8_t *data, int64_t lengt
 
 void free_bytes(sb3x_store *store, const block *freed) {
     arena *arena = &store->arena;
+    if (freed->place < 0) return; /* it never got any */
     chunk *holder = &arena->chunks[freed->place];
     holder->live -= freed->length;
     arena->live_bytes -= freed->length;
@@ -107,8 +161,9 @@ void clear_chunks(arena *arena) {
 }
 
 void destroy_chunks(arena *arena) {
-    for (int32_t id = 0; id < arena->n_chunks; id++) sb3x_unmap(arena->chunks[id].memory, (size_t)arena->chunk_bytes);
+    for (int32_t id = 0; id < arena->n_chunks; id++) unmap_chunk(arena, id);
     sb3x_release(arena->chunks);
+    remove_file(arena->file);
 }
 
 /* Move what is alive in a chunk to the end of the arena. One ready chunk is room enough for it. */

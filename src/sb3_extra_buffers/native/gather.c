@@ -15,6 +15,9 @@
 #define PART_BYTES ((int64_t)1 << 17)
 #endif
 
+/* The system maps some pages around the one that was asked for. */
+#define AROUND ((int64_t)1 << 16)
+
 typedef struct {
     int64_t token; /* -1: nothing was written */
     int64_t row;   /* of the output */
@@ -101,7 +104,7 @@ typedef struct {
 } batch;
 
 static void prefetch_block(const sb3x_store *store, int64_t token) {
-    if (token < 0) return;
+    if (token < 0 || store->arena.file) return;
     const block *one = &store->blocks[token / store->config.block_frames];
     if (!one->data) return;
     int64_t begin = 0, end = one->length;
@@ -165,6 +168,19 @@ static void copy_frames(const group *group, const uint8_t *frames, int64_t first
         copy_bytes(place_of(group, i, low - its_first), frames + (low - first) * config->frame_bytes,
                    (high - low) * config->frame_bytes);
     }
+}
+
+/* The same for frames of a raw block that lies in a file. */
+static int32_t read_frames(const group *group) {
+    const sb3x_config *config = &group->batch->store->config;
+    for (int64_t i = group->begin; i < group->end; i++) {
+        int64_t first = first_frame(group, i), low = first > 0 ? first : 0;
+        int64_t high = first + config->stack < config->block_frames ? first + config->stack : config->block_frames;
+        if (low >= high) continue;
+        const int64_t from = low * config->frame_bytes, n = (high - low) * config->frame_bytes;
+        if (!read_block(group->batch->store, group->block, from, n, place_of(group, i, low - first))) return SB3X_UNREADABLE;
+    }
+    return SB3X_OK;
 }
 
 /* The frames of a piece of `delta`, which are made one after the other: in the batch where one is wanted, else in one of two
@@ -264,13 +280,22 @@ static int32_t copy_group(const batch *batch, int64_t begin, int64_t end, int64_
             id = one->previous;
             one = &store->blocks[id];
         }
-        const group group = {batch, begin, end, id, one, origin};
-        if (one->base == BLOCK_RAW) {
+        group group = {batch, begin, end, id, one, origin};
+        block read = *one;
+        int32_t status = SB3X_OK;
+        if (store->arena.file && one->base == BLOCK_RAW) {
+            status = read_frames(&group);
+        } else if (one->base == BLOCK_RAW) {
             copy_frames(&group, one->data, 0, config->block_frames);
         } else {
-            int32_t status = copy_pieces(&group, spares);
-            if (status != SB3X_OK) return status;
+            if (store->arena.file) { /* behind the spare frames there is room for a block */
+                read.data = spares + (batch->room - config->block_frames) * config->frame_bytes;
+                group.block = &read;
+                if (!read_block(store, one, 0, one->length, read.data)) return SB3X_UNREADABLE;
+            }
+            status = copy_pieces(&group, spares);
         }
+        if (status != SB3X_OK) return status;
     }
     return SB3X_OK;
 }
@@ -320,6 +345,7 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
     if (status != SB3X_OK) return status;
     batch batch = {store, list, n * count_columns(columns), decoded, out, NULL, 2, 1, SB3X_OK};
     if (store->reads_pieces) batch.room += store->config.block_frames;
+    if (store->arena.file) batch.room += store->config.block_frames;
     int64_t nbytes = batch.n * store->observation_bytes;
     int32_t workers = 1;
     store->is_read_by_threads = nbytes >= LARGE_BATCH_BYTES && !decoded;
@@ -334,6 +360,7 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
         batch.status = SB3X_NO_MEMORY;
     sb3x_release(batch.frames);
     sb3x_release(list);
+    note_reading(store, batch.n * store->config.frame_bytes); /* bases */
     return batch.status;
 }
 
@@ -406,7 +433,7 @@ int32_t sb3x_coded_pieces(sb3x_store *store, const int64_t *slots, const int64_t
     return status;
 }
 
-int32_t sb3x_coded_bytes(const sb3x_store *store, const sb3x_decoded *decoded, uint8_t *out) {
+int32_t sb3x_coded_bytes(sb3x_store *store, const sb3x_decoded *decoded, uint8_t *out) {
     for (int64_t i = 0; i < decoded->n; i++) {
         const uint8_t *data, *end;
         int64_t id = decoded->pieces[i] / MOST_PIECES;
@@ -414,6 +441,7 @@ int32_t sb3x_coded_bytes(const sb3x_store *store, const sb3x_decoded *decoded, u
         if (!find_piece(store, &store->blocks[id], decoded->pieces[i] % MOST_PIECES, &data, &end)) return SB3X_CORRUPT;
         if (end - data != decoded->lengths[i]) return SB3X_BAD_ARGUMENT;
         memcpy(out + decoded->begins[i], data, (size_t)(end - data));
+        note_reading(store, end - data + AROUND);
     }
     return SB3X_OK;
 }

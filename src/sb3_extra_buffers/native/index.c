@@ -48,13 +48,13 @@ void release_block(sb3x_store *store, int32_t id) {
     }
 }
 
-static void retain_observation(sb3x_store *store, int64_t token) {
+void retain_observation(sb3x_store *store, int64_t token) {
     block *last = &store->blocks[token / store->config.block_frames];
     last->references++;
     if (token % store->config.block_frames < store->config.stack - 1) store->blocks[last->previous].references++;
 }
 
-static void release_observation(sb3x_store *store, int64_t token) {
+void release_observation(sb3x_store *store, int64_t token) {
     int32_t last = (int32_t)(token / store->config.block_frames);
     if (token % store->config.block_frames < store->config.stack - 1) release_block(store, store->blocks[last].previous);
     release_block(store, last);
@@ -115,7 +115,7 @@ static int plan_usual_pair(sb3x_store *store, int64_t cell, const uint8_t *first
     return 1;
 }
 
-static int grow_blocks(sb3x_store *store, int64_t n) {
+int grow_blocks(sb3x_store *store, int64_t n) {
     if (store->n_blocks + n <= store->blocks_room) return 1;
     if (store->n_blocks + n > MOST_BLOCKS) return 0;
     int64_t room = store->blocks_room + store->blocks_room / 2 + n;
@@ -144,7 +144,7 @@ static int32_t reserve_for_plan(sb3x_store *store) {
     if (!grow_blocks(store, 2 * seals)) return SB3X_NO_MEMORY; /* for each a reserved block, and perhaps a base */
     if (store->config.frames == SB3X_FRAMES_OUTSIDE) return SB3X_OK;
     int has_bases = store->has_encoded || store->frames == SB3X_FRAMES_DELTA;
-    return reserve_chunks(store, has_bases ? 2 * seals : seals) ? SB3X_OK : SB3X_NO_MEMORY;
+    return reserve_chunks(store, has_bases ? 2 * seals : seals) ? SB3X_OK : refusal_of(store);
 }
 
 static int32_t plan_step(sb3x_store *store, int64_t slot, const uint8_t *first, const uint8_t *second) {

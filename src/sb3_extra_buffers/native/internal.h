@@ -19,6 +19,24 @@ void sb3x_release(void *memory);
 void *sb3x_map(size_t n);
 void sb3x_unmap(void *memory, size_t n);
 
+/* ---- files.c */
+
+typedef struct block_file block_file;
+
+/* A new file, which is removed with it; NULL if that is not possible. */
+block_file *new_file(const char *path);
+void remove_file(block_file *file);
+/* A part of the file as memory, with room for it on the disk; NULL, and whether the disk is to blame. */
+void *map_file(block_file *file, int64_t begin, int64_t n, int *is_full);
+void unmap_file(block_file *file, void *memory, int64_t begin, int64_t n);
+/* 0 if it could not be read. */
+int read_file(const block_file *file, int64_t begin, uint8_t *out, int64_t n);
+/* They need not be resident until they are used again. */
+void forget_pages(void *memory, int64_t n);
+/* Whether the process that made the file is another, which this one was forked from. */
+int is_forked(const block_file *file);
+void note_fork(void);
+
 /* ---- threads.c */
 
 /* Call `task(argument, part, worker)` for each part, by up to `workers` threads where that is possible. Returns when all are
@@ -32,6 +50,14 @@ void sb3x_expect_call(void);
 /* Bytes of a chunk, where a block is not larger. Tests make it small. */
 #ifndef CHUNK_BYTES
 #define CHUNK_BYTES ((int64_t)1 << 20)
+#endif
+/* Of a chunk in a file: a process can have only some ten thousands of them mapped. */
+#ifndef FILE_CHUNK_BYTES
+#define FILE_CHUNK_BYTES ((int64_t)1 << 24)
+#endif
+/* Bytes that are read of chunks in a file before their pages may leave memory again. */
+#ifndef RESIDENT_BYTES
+#define RESIDENT_BYTES ((int64_t)1 << 26)
 #endif
 
 /* ---- a block: a run of consecutive frames of one stream */
@@ -78,6 +104,9 @@ typedef struct {
     int64_t end;     /* bytes written in it */
     int64_t chunk_bytes;
     int64_t live_bytes, held_bytes;
+    block_file *file;     /* where chunks lie, one behind the other; NULL: in memory */
+    int32_t is_full;      /* the last refusal was the disk's */
+    _Atomic int64_t read; /* bytes that were read since pages were forgotten */
 } arena;
 
 /* A piece that a planned write will fill, and that the caller has to encode. */
@@ -173,6 +202,11 @@ static inline int64_t head_of(const sb3x_store *store, int64_t cell, int64_t col
     return (store->wide_heads ? ((const int64_t *)store->heads)[at] : ((const int32_t *)store->heads)[at]) - 1;
 }
 
+/* An observation is needed by one more cell, or by one less. */
+void retain_observation(sb3x_store *store, int64_t token);
+void release_observation(sb3x_store *store, int64_t token);
+/* Have room for so many more blocks; 0 if memory was refused. */
+int grow_blocks(sb3x_store *store, int64_t n);
 void set_head(sb3x_store *store, int64_t cell, int64_t column, int64_t token);
 int32_t new_block(sb3x_store *store, int32_t previous);
 /* Take a reference from a block; without any, the block and its bytes are free, and its base is released too. */
@@ -184,12 +218,23 @@ void drop_given(sb3x_store *store);
 /* References of each block as cells, streams and bases imply them; `counts` has n_blocks entries. */
 void count_references(const sb3x_store *store, uint32_t *counts);
 
+/* ---- store.c */
+
+/* What is needed to encode blocks in this way, and to read them, if it is not there yet; 0 if memory was refused. */
+int allocate_encodings(sb3x_store *store, int64_t frames);
+
 /* ---- blocks.c: sealed blocks in chunks */
 
 /* Ensure that `n` blocks can be put, whatever their size; 0 if memory was refused. */
 int reserve_chunks(sb3x_store *store, int64_t n);
 void put_bytes(sb3x_store *store, int32_t id, const uint8_t *data, int64_t length);
 void free_bytes(sb3x_store *store, const block *freed);
+/* What a refusal of reserve_chunks is called. */
+int32_t refusal_of(const sb3x_store *store);
+/* So many bytes of a file were read through its mapping: if they are many, its pages may leave memory. */
+void note_reading(sb3x_store *store, int64_t n);
+/* Bytes of a sealed block, from `first` on, to `out`; 0 if they could not be read. */
+int read_block(const sb3x_store *store, const block *one, int64_t first, int64_t n, uint8_t *out);
 void clear_chunks(arena *arena);
 void destroy_chunks(arena *arena);
 /* Give chunks back that were only reserved, and move what lives on in a nearly empty chunk, if there is memory for it. */

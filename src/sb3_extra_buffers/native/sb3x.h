@@ -28,7 +28,7 @@
 #endif
 
 /* The binding refuses a library with another version than its own: it would pass other arguments. */
-#define SB3X_VERSION 4
+#define SB3X_VERSION 5
 
 enum {
     SB3X_OK = 0,
@@ -38,6 +38,9 @@ enum {
     SB3X_CORRUPT = 4,      /* encoded bytes that cannot be right */
     SB3X_TOO_LARGE = 5,    /* sizes beyond what the tables can count */
     SB3X_BAD_ARGUMENT = 6, /* a call that this kind of store does not take, or out of order */
+    SB3X_NO_SPACE = 7,     /* no room on the disk, or the file cannot be made; see sb3x_use_file */
+    SB3X_FORKED = 8,       /* the file of the blocks belongs to the process that this one was forked from */
+    SB3X_UNREADABLE = 9,   /* the file of the blocks could not be read */
 };
 
 /* ---- the library */
@@ -100,6 +103,10 @@ enum {
 
 /* What a codec of the caller writes can be read by the core: its pieces are none that sb3x_coded_pieces tells. */
 SB3X_API int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format);
+
+/* Keep sealed blocks in a file in place of memory: a new one at this path (UTF-8 on Windows), which is removed with the store. Only
+   for a store that nothing was written to. What is resident is what is in use. A forked child may read, but not write. */
+SB3X_API int32_t sb3x_use_file(sb3x_store *store, const char *path);
 
 /* Forget everything that was written. Memory goes back to the system, but for one chunk. */
 SB3X_API int32_t sb3x_clear(sb3x_store *store);
@@ -202,9 +209,9 @@ SB3X_API int32_t sb3x_coded_pieces(sb3x_store *store, const int64_t *slots, cons
                                    sb3x_decoded *decoded, int64_t *n_bytes);
 
 /* The bytes of these pieces, one behind the other. */
-SB3X_API int32_t sb3x_coded_bytes(const sb3x_store *store, const sb3x_decoded *decoded, uint8_t *out);
+SB3X_API int32_t sb3x_coded_bytes(sb3x_store *store, const sb3x_decoded *decoded, uint8_t *out);
 
-/* ---- looking and saving */
+/* ---- looking */
 
 typedef struct {
     int64_t n_written;    /* cells that hold something, of all columns */
@@ -220,14 +227,39 @@ SB3X_API void sb3x_measure(const sb3x_store *store, sb3x_usage *usage);
    SB3X_NO_MEMORY. */
 SB3X_API int32_t sb3x_check(const sb3x_store *store);
 
-/* All of a store as bytes, to be loaded into a new one with the same config: `*n` bytes that sb3x_free_saved gives back;
-   NULL if there is no memory for them. */
-SB3X_API uint8_t *sb3x_save(const sb3x_store *store, int64_t *n);
-SB3X_API void sb3x_free_saved(uint8_t *saved);
+/* ---- segments: cells with all the blocks that they need, for another store. Not for SB3X_FRAMES_OUTSIDE */
 
-/* Fill an empty store. Refuses whatever sb3x_save would not write, with SB3X_CORRUPT and the store empty; so it is after
-   SB3X_NO_MEMORY. Encoded frames are only copied: sb3x_gather finds out whether they can be decoded. */
-SB3X_API int32_t sb3x_load(sb3x_store *store, const uint8_t *data, int64_t n);
+typedef struct sb3x_segment sb3x_segment;
+
+typedef struct {
+    const int64_t *heads; /* (n, n_columns): token + 1 by the numbers of the segment; 0 where nothing was written */
+    int64_t n_blocks;
+    const int64_t *table; /* (n_blocks, 4): block before it or -1; base; bytes; frames in a piece. A base from 0 on is a block;
+                             -1 raw frames, -2 `delta` from zeros, -3 - i encoded by codec i */
+    int64_t n_bytes;      /* of all blocks */
+} sb3x_taken;
+
+/* Take cells out, which stay where they are: NULL, with an error, if memory is refused or a cell does not exist. To be used and
+   freed before the store is changed. */
+SB3X_API sb3x_segment *sb3x_take(const sb3x_store *store, const int64_t *cells, int64_t n, int32_t *error);
+SB3X_API void sb3x_look_at_segment(const sb3x_segment *segment, sb3x_taken *taken);
+/* The next bytes of its blocks, one block behind the other; how many, 0 at the end. */
+SB3X_API int64_t sb3x_read_segment(sb3x_segment *segment, uint8_t *out, int64_t room);
+SB3X_API void sb3x_free_segment(sb3x_segment *segment);
+
+typedef struct sb3x_incoming sb3x_incoming;
+
+/* Receive a segment of a store with the same stack, frame_bytes, block_frames and shape. `table` is that of sb3x_taken, with the
+   codecs' numbers of this store. NULL, with an error, if it cannot be right, or there is no room. A plan is forgotten. Until
+   sb3x_end_receiving nothing else may be written, and the store not be cleared. */
+SB3X_API sb3x_incoming *sb3x_receive(sb3x_store *store, const int64_t *table, int64_t n_blocks, int32_t *error);
+/* The bytes of the next blocks, all of each. */
+SB3X_API int32_t sb3x_receive_bytes(sb3x_incoming *incoming, const uint8_t *data, int64_t n);
+/* Put its observations into cells, which may hold others. All bytes must be there. Encoded frames are not looked at: sb3x_gather
+   finds out whether they can be decoded. */
+SB3X_API int32_t sb3x_receive_cells(sb3x_incoming *incoming, const int64_t *cells, int64_t n, const int64_t *heads);
+/* To be called in any case. Blocks that no cell needs are let go of. */
+SB3X_API void sb3x_end_receiving(sb3x_incoming *incoming);
 
 /* ---- codecs: stateless */
 

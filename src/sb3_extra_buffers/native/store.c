@@ -41,7 +41,7 @@ static int64_t rows_of(const sb3x_config *config) {
 }
 
 /* What is needed to encode blocks, if it is not there yet. */
-static int allocate_encodings(sb3x_store *store, int64_t frames) {
+int allocate_encodings(sb3x_store *store, int64_t frames) {
     const int64_t n_streams = store->config.n_streams;
     if (frames != SB3X_FRAMES_DELTA && frames != SB3X_FRAMES_CODEC) return 1;
     if (!store->encodings) {

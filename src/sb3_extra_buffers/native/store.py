@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from ctypes import addressof, byref, c_char, c_int32, c_int64
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native.binding import (
     ENCODE,
     NO_MEMORY,
@@ -22,6 +24,7 @@ from sb3_extra_buffers.native.binding import (
     Config,
     Decoded,
     Neighbours,
+    TakenStruct,
     UsageStruct,
     address_of,
     check,
@@ -33,6 +36,9 @@ Ints = NDArray[np.int64]
 Encode = Callable[[int, Bytes], Any]
 #: How the core keeps frames, `SB3X_FRAMES_...`.
 RAW, DELTA, CODEC, OUTSIDE = range(4)
+#: What stands in a table of blocks, see `sb3x_taken`, and how a codec's number stands there: below this one.
+PREVIOUS, BASE, LENGTH, PIECE, COLUMNS = range(5)
+CODED = -3
 
 
 class Usage(NamedTuple):
@@ -185,6 +191,10 @@ class NativeStore:
         """Let the core itself read what the codec of this number writes, `SB3X_READ_...`."""
         check(self.core.sb3x_read_as(self.handle, codec, format), "read the format of a codec")
 
+    def use_file(self, path: str | os.PathLike[str]) -> None:
+        """Keep sealed blocks in a new file at this path, which is removed with the store."""
+        check(self.core.sb3x_use_file(self.handle, os.fsencode(path)), f"keep blocks in {path}")
+
     # ---- frames outside
 
     def changes(self) -> Changes:
@@ -287,21 +297,80 @@ class NativeStore:
         """Raise CorruptDataError unless every count and link is what the cells imply. Looks at everything: for tests."""
         check(self.core.sb3x_check(self.handle), "check a store")
 
-    def save(self) -> bytes:
-        """All of it as bytes."""
-        n = c_int64()
-        address = self.core.sb3x_save(self.handle, byref(n))
-        if not address:
-            check(NO_MEMORY, "save a store")
-        try:
-            return ctypes.string_at(address, n.value)
-        finally:
-            self.core.sb3x_free_saved(address)
+    # ---- segments
 
-    def load(self, data: Any) -> None:
-        """Take on what `save` gave for a store of the same sizes."""
-        given = np.frombuffer(data, np.uint8)
-        check(self.core.sb3x_load(self.handle, address_of(given), given.size), "load a store")
+    def take(self, cells: Ints) -> TakenCells:
+        """Cells with all the blocks that they need. To be read before the store is changed, and closed."""
+        error = c_int32()
+        handle = self.core.sb3x_take(self.handle, address_of(cells), len(cells), byref(error))
+        if not handle:
+            check(error.value, "take observations out of a store")
+        return TakenCells(self, handle, len(cells))
+
+    def receive(self, table: Ints, cells: Ints, heads: Ints, data: Iterable[Any]) -> None:
+        """Put what another store has given out into cells: all of it or nothing. What is planned is forgotten.
+
+        :param table: its blocks, with the numbers that this store has for codecs
+        :param heads: ``(cells, columns)``
+        :param data: the bytes of the blocks, in parts of any length
+        """
+        self._planned = None
+        error = c_int32()
+        incoming = self.core.sb3x_receive(self.handle, address_of(table), len(table), byref(error))
+        if not incoming:
+            check(error.value, "take on observations")
+        try:
+            for part in whole_blocks(table[:, LENGTH], data):
+                check(self.core.sb3x_receive_bytes(incoming, address_of(part), part.size), "take on observations")
+            check(
+                self.core.sb3x_receive_cells(incoming, address_of(cells), len(cells), address_of(heads)),
+                "take on observations",
+            )
+        finally:
+            self.core.sb3x_end_receiving(incoming)
+
+
+class TakenCells:
+    """What `NativeStore.take` gives: tables that are copies, and bytes that are still the store's."""
+
+    def __init__(self, store: NativeStore, handle: int, n: int) -> None:
+        self._store, self._handle = store, handle
+        taken = TakenStruct()
+        store.core.sb3x_look_at_segment(handle, byref(taken))
+        #: ``(cells, columns)``: tokens + 1, by the numbers that blocks have here.
+        self.heads: Ints = array_at(taken.heads, (n, store.n_columns), np.int64).copy()
+        #: ``(blocks, 4)``: see `sb3x_taken`.
+        self.table: Ints = array_at(taken.table, (taken.n_blocks, COLUMNS), np.int64).copy()
+        self.n_bytes: int = taken.n_bytes
+
+    def parts(self, most: int = 1 << 20) -> Iterator[Bytes]:
+        """The bytes of the blocks, a part at a time: each part is overwritten by the next."""
+        room = np.empty(min(most, max(self.n_bytes, 1)), np.uint8)
+        while n := self._store.core.sb3x_read_segment(self._handle, address_of(room), room.size):
+            yield room[:n]
+
+    def close(self) -> None:
+        """Give its memory back."""
+        handle, self._handle = self._handle, 0
+        if handle:
+            self._store.core.sb3x_free_segment(handle)
+
+
+def whole_blocks(lengths: Ints, data: Iterable[Any]) -> Iterator[Bytes]:
+    """The same bytes in parts that end where blocks do. ValueError if they are not as many as the blocks have."""
+    ends = np.cumsum(lengths)
+    begin, rest = 0, np.empty(0, np.uint8)
+    for part in data:
+        given = np.frombuffer(part, np.uint8)
+        held = np.concatenate((rest, given)) if rest.size else given
+        fits = int(np.searchsorted(ends, begin + held.size, side="right"))
+        end = int(ends[fits - 1]) if fits else 0
+        if end > begin:
+            yield held[: end - begin]
+            held, begin = held[end - begin :], end
+        rest = held.copy()  # what it was cut from may be overwritten
+    if rest.size or begin != (int(ends[-1]) if len(ends) else 0):
+        raise CorruptDataError(f"The blocks of a segment have {begin + rest.size} bytes; its table names {ends[-1:].sum()}")
 
 
 def array_at(address: int | None, shape: tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:

@@ -158,6 +158,7 @@ void sb3x_after_fork(void) {
     shared.work = shared.done = fresh_condition;
     shared.n_started = shared.is_busy = 0;
     shared.n_inside = 0;
+    note_fork();
 }
 
 void sb3x_expect_call(void) {

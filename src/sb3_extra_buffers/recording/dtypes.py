@@ -24,6 +24,22 @@ class RecordDtypes(NamedTuple):
             return np.dtype((self.features[0], (len(self.features),)))
         return np.dtype([(str(i), dtype) for i, dtype in enumerate(self.features)])
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `dtypes_from_json` reads."""
+        action = [self.action.base.str, list(self.action.shape)]
+        return {
+            "frame": self.frame.str,
+            "reward": self.reward.str,
+            "action": action,
+            "features": [one.str for one in self.features],
+        }
+
+
+def dtypes_from_json(said: Any) -> dict[str, Any]:
+    """A user's ``dtypes=``, from what `RecordDtypes.to_json` has written. KeyError, TypeError or ValueError if it has not."""
+    base, shape = said["action"]
+    return {**said, "action": np.dtype((np.dtype(base), tuple(int(n) for n in shape)))}
+
 
 def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> RecordDtypes:
     """The user's ``dtypes=``, checked.

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
-from sb3_extra_buffers.errors import CodecError
-from sb3_extra_buffers.recording.dtypes import fitted, parse_dtypes
+from sb3_extra_buffers.errors import CodecError, CorruptDataError
+from sb3_extra_buffers.recording.dtypes import dtypes_from_json, fitted, parse_dtypes
+from sb3_extra_buffers.segments.files import replacing
+from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, make_from_file, put_run, write_buffer
 from sb3_extra_buffers.store import ArrayView, LeafStore, MemoryUsage, StorePlan
 
 #: Records that are read at once while iterating: some blocks, so that a block is not decoded for each of its frames.
@@ -75,6 +77,7 @@ class RecordBuffer:
         self._compressed = compression_method is not None
         if compression_kwargs and compression_method in (None, *AUTO):
             raise CodecError(f"compression_kwargs={dict(compression_kwargs)} needs the name of a codec as compression_method")
+        self._method, self._kwargs = compression_method, dict(compression_kwargs or {}) or None
         self._codec: Codec | str = compression_method or "auto"
         if compression_method is not None and compression_method not in AUTO:
             self._codec = make_codec(compression_method, compression_kwargs, elem_type=self.dtypes.frame.name)
@@ -183,6 +186,55 @@ class RecordBuffer:
             blocks, codec = 0, "none"
         raw, stored = raw + rest, stored + rest
         return MemoryUsage.of(raw, stored, blocks, codec)
+
+    # ---- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of the record to a file, which `sb3_extra_buffers.load_buffer` reads. It holds no pickle."""
+        with replacing(path) as file:
+            write_buffer(file, self._contents())
+
+    def _contents(self) -> Contents:
+        channels, *res = self.frame_shape
+        dtypes = self.dtypes
+        arguments = {
+            "res": list(map(int, res)), "ch_num": int(channels), "size": int(self.size), "dtypes": dtypes.to_json(),
+            "compression_method": self._method, "compression_kwargs": self._kwargs,
+        }  # fmt: skip
+        about = {
+            "class": type(self).__name__,
+            "arguments": arguments,
+            "slots": int(self.size),
+            "n_envs": 1,
+            "added": self._added,
+        }
+        arrays: dict[str, NDArray[Any]] = {"rewards": self.rewards, "actions": self.actions}
+        if self.features is not None:
+            fields = self.features.dtype.names
+            arrays |= {f"features.{name}": self.features[name] for name in fields} if fields else {"features": self.features}
+        leaves = {"frames": self.frames.leaf} if isinstance(self.frames, ArrayView) else {}
+        if isinstance(self.frames, np.ndarray):
+            arrays["frames"] = self.frames
+        slots = (np.arange(len(self)) + self._added - len(self)) % max(self.size, 1)
+        return Contents(about, slots, 1, arrays, leaves)
+
+    @classmethod
+    def _from_stored(cls, stored: StoredBuffer) -> RecordBuffer:
+        about = stored.about
+        try:
+            arguments = {**about["arguments"], "dtypes": dtypes_from_json(about["arguments"]["dtypes"])}
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError(f"The file describes a record wrongly: {error}") from error
+        made, added = make_from_file(cls, {**about, "arguments": arguments}), about.get("added")
+        if type(added) is not int or min(added, made.size) != stored.n_steps:
+            raise CorruptDataError(f"The file has {stored.n_steps} steps and says {added!r} of {made.size}")
+        made._added = added
+        target = made._contents()
+        if set(stored.names("array")) != set(target.arrays):
+            raise CorruptDataError(f"The file has {stored.names('array')}; the record needs {list(target.arrays)}")
+        for run in stored.runs:
+            put_run(target, run, target.slots[run.first : run.first + run.count, None])
+        return made
 
     def __repr__(self) -> str:
         channels, height, width = self.frame_shape

@@ -89,6 +89,10 @@ class Store(ABC):
         :param envs: ``(n,)``
         """
 
+    def is_written(self, cells: Cells) -> NDArray[np.bool_]:
+        """Which of these cells may hold anything; all of them where a store does not know."""
+        return np.ones(len(cells), bool)
+
     def read(self, column: int, cells: Cells) -> Any:
         """The observations in cells of one column."""
         return self.read_columns((column,), cells)[0]
@@ -96,13 +100,6 @@ class Store(ABC):
     @abstractmethod
     def memory_usage(self) -> MemoryUsage:
         """What the written cells would take as plain arrays, and what they take here, with all tables."""
-
-    @abstractmethod
-    def __getstate__(self) -> dict[str, Any]:
-        """All that is to be saved, as values that later writes do not change."""
-
-    @abstractmethod
-    def __setstate__(self, state: dict[str, Any]) -> None: ...
 
     def _cells_of(self, slot: int) -> Cells:
         return np.arange(slot * self.n_streams, (slot + 1) * self.n_streams)

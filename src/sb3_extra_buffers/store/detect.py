@@ -35,6 +35,7 @@ class StorePlan:
     :param codec: a codec, or a taste: ``"auto"``, ``"auto-fast"`` or ``"auto-small"``
     :param frame_stack: None for `auto`
     :param block_frames: None for a number that suits the frames
+    :param directory: where blocks are kept in files; None keeps them in memory
     """
 
     shape: tuple[int, ...]
@@ -45,17 +46,19 @@ class StorePlan:
     codec: Codec | str = "auto"
     frame_stack: int | None = None
     block_frames: int | None = None
+    directory: str | None = None
 
     def build(self, layout: FrameLayout) -> Store:
         """The store for a layout. With a taste, what is too small, or a vector of floats, is shared but not encoded."""
         codec, is_small = self.codec, layout.frame_bytes < SMALLEST_FRAME
         if isinstance(codec, str) and (is_small or (layout.dtype.kind == "f" and len(layout.frame_shape) <= 1)):
-            if is_small and layout.stack == 1 and layout.frame_bytes > 0:
+            if is_small and layout.stack == 1 and layout.frame_bytes > 0 and self.directory is None:
                 return RowStore(layout, self.n_cells, n_streams=self.n_streams, n_columns=self.n_columns)
             codec = make_codec("none")
         return BlockStore(
             layout, self.n_cells, codec, n_streams=self.n_streams, n_columns=self.n_columns,
             block_frames=self._block_frames(layout), is_whole=self.block_frames is not None,
+            directory=self.directory,
         )  # fmt: skip
 
     def _block_frames(self, layout: FrameLayout) -> int:
@@ -210,12 +213,6 @@ class WaitingStore(Store):
             if written == column:
                 latest.update(zip(cells.tolist(), observations, strict=True))
         return latest
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_waiting": list(self._waiting), "_prepared": []}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     def memory_usage(self) -> MemoryUsage:
         """See `Store.memory_usage`."""

@@ -6,13 +6,20 @@ Above: array views and the buffers. Below: detect, which finds the layout, and t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native.binding import core
 from sb3_extra_buffers.store.base import Cells, Store
 from sb3_extra_buffers.store.detect import FrameDetector, StorePlan, WaitingStore
+from sb3_extra_buffers.store.extract import Extract, extract_of, put_extract
+from sb3_extra_buffers.store.format import segments_in, write_segment
 from sb3_extra_buffers.store.host.rows import RowStore
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.locks import new_lock
@@ -32,6 +39,8 @@ class LeafStore:
         self._detector = FrameDetector(layouts, plan.n_streams) if len(layouts) > 1 else None
         #: Where observations are: a WaitingStore until the layout is known, then the one that the plan builds.
         self.store: Store = WaitingStore(layouts[-1], plan) if self._detector else plan.build(layouts[0])
+        #: How often cells were written other than by steps: whoever has saved them must save them again.
+        self.n_rewrites = 0
         #: Whether observations are so small that SB3's own assignments may write them, one column at a time.
         self.is_direct = isinstance(self.store, RowStore)
 
@@ -65,6 +74,7 @@ class LeafStore:
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
         with self.lock:
+            self.n_rewrites += 1
             # Not while a step is prepared, which would not come along into the new store: the next one shows the layout too.
             if isinstance(self.store, WaitingStore) and not self.store.is_prepared:
                 self._look_at((cells % self.plan.n_streams).tolist(), (observations,))
@@ -91,21 +101,52 @@ class LeafStore:
         layout = self._detector.look_at(streams, columns) or waiting.give_up(self._detector.layouts)
         if layout is None:
             return
+        self._build(waiting, layout)
+
+    def _build(self, waiting: WaitingStore, layout: FrameLayout) -> None:
         store = self.plan.build(layout)
         waiting.move_to(store)
         self.store = store
         self._detector = None
 
-    # ---- pickling: a lock cannot be pickled, and while it is held, the store tells all that is to be saved of it
+    # ---- what leaves the process
+
+    @contextmanager
+    def extract(self, cells: Cells) -> Iterator[Extract]:
+        """Cells of all columns with all that reading them takes. Whoever writes waits."""
+        with self.lock, extract_of(self.store, cells) as extract:
+            yield extract
+
+    def put(self, cells: Cells, extract: Extract, *, rows: Cells | None = None, encode: bool = False) -> None:
+        """See `put_extract`. An extract whose layout is known ends the wait for one."""
+        with self.lock:
+            waiting = self.store
+            is_found = extract.chosen is not None or extract.layout.stack > 1
+            if isinstance(waiting, WaitingStore) and is_found and extract.layout in self.plan.storable_layouts():
+                self._build(waiting, extract.layout)
+            put_extract(self.store, cells, extract, rows=rows, encode=encode)
 
     def __getstate__(self) -> dict[str, Any]:
+        """All that is to be saved; the observations as the bytes of a segment."""
         with self.lock:
-            state = {name: value for name, value in self.__dict__.items() if name not in ("lock", "store")}
-            return {**state, "saved": (type(self.store), self.store.__getstate__())}
+            return {**self.hollow_state(), "segment": self._segment()}
+
+    def hollow_state(self) -> dict[str, Any]:
+        """All but the observations, for a buffer, which saves them itself."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("lock", "store", "_detector")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        store_class, saved = state["saved"]
-        self.__dict__.update({name: value for name, value in state.items() if name != "saved"})
-        self.lock = new_lock()
-        self.store = store_class.__new__(store_class)
-        self.store.__setstate__(saved)
+        self.__dict__.update({name: value for name, value in state.items() if name != "segment"})
+        LeafStore.__init__(self, self.plan)
+        if "segment" in state:
+            segment, *others = segments_in(BytesIO(state["segment"]))
+            if others:
+                raise CorruptDataError(f"A pickled leaf is damaged: it has {1 + len(others)} segments")
+            extract = Extract.of_segment(segment, "leaf", segment.header.get("leaf"))
+            self.put(np.arange(self.plan.n_cells), extract)
+
+    def _segment(self) -> bytes:
+        file = BytesIO()
+        with extract_of(self.store, np.arange(self.plan.n_cells)) as extract:
+            write_segment(file, {"leaf": extract.about()}, extract.sections("leaf"))
+        return file.getvalue()

@@ -19,7 +19,7 @@ import torch as th
 from sb3_extra_buffers.codecs.base import Codec
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.heap import SharedRawHeap
-from sb3_extra_buffers.store.device.memory import Expected, FrameMemory, Saved, tensor_of
+from sb3_extra_buffers.store.device.memory import Expected, FrameMemory
 from sb3_extra_buffers.store.device.payloads import ALIGNMENT, Ints, RawBuffer, aligned
 from sb3_extra_buffers.store.device.rows import Indices, Tokens
 
@@ -179,17 +179,6 @@ class HeapMemory(FrameMemory):
     @property
     def method(self) -> str:  # type: ignore[override]
         return self.codec.method
-
-    def describe(self) -> str:
-        return f"{super().describe()} {self.codec}"
-
-    def save(self) -> Saved:
-        tokens = self.tokens()
-        words, _ = self.payloads.read(tokens + 1)
-        return {"tokens": tokens, "lengths": self.payloads.lengths[tokens + 1], "words": words.cpu().numpy()}
-
-    def load(self, saved: Saved) -> None:
-        self.payloads.write(saved["tokens"] + 1, tensor_of(saved["words"], self.device), saved["lengths"])
 
     def check(self) -> None:
         self.heap.check()

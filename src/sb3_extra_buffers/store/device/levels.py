@@ -7,11 +7,9 @@ frames. `sweep` computes it anew, so a level that was interrupted in the midst o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch as th
-from numpy.typing import NDArray
 
 from sb3_extra_buffers.store.device.rows import grown, select_rows
 
@@ -162,18 +160,6 @@ class Level:
     def words_in_use(self) -> th.Tensor:
         """The words of all rows in use, as names of the level below."""
         return self._rows[self._is_used()].view(-1)
-
-    def save(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Numbers of the rows in use, and the rows."""
-        used = self._is_used().nonzero().view(-1)
-        return used.to(th.int32).cpu().numpy(), self._rows.index_select(0, used).cpu().numpy()
-
-    def load(self, numbers: NDArray[Any], rows: NDArray[Any]) -> None:
-        """Take on what `save` gave. A `sweep` must follow."""
-        size = max(int(numbers.max(initial=0)) + 1, 64)
-        new = th.zeros((size, self.width), dtype=th.int32, device=self._rows.device)
-        index = th.from_numpy(numbers.astype(np.int64)).to(new.device)
-        self._rows = new.index_copy_(0, index, th.from_numpy(rows.copy()).to(new.device))
 
     def _is_used(self) -> th.Tensor:
         """By row, whether it is not free; row 0 does not count."""

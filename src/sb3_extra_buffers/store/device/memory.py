@@ -15,7 +15,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch as th
@@ -23,14 +22,6 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.store.device.budget import GROWTH, ByteBudget
 from sb3_extra_buffers.store.device.rows import Indices, RowTable, Tokens, wide
-
-#: What a memory saves, by name.
-Saved = dict[str, NDArray[Any]]
-
-
-def tensor_of(array: NDArray[Any], device: th.device) -> th.Tensor:
-    """A tensor with the contents of an array, on its memory where that is possible."""
-    return th.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
 @dataclass(frozen=True)
@@ -110,14 +101,6 @@ class FrameMemory(ABC):
         """Bytes that are held on the device, by an identity of what holds them."""
 
     @abstractmethod
-    def save(self) -> Saved:
-        """All frames, for `load` of a new memory with the same parameters."""
-
-    @abstractmethod
-    def load(self, saved: Saved) -> None:
-        """Take on what `save` gave."""
-
-    @abstractmethod
     def check(self) -> None:
         """Raise ValueError unless what is kept follows from the tokens in use. For tests."""
 
@@ -140,10 +123,6 @@ class FrameMemory(ABC):
     def index(self, numbers: NDArray[np.integer]) -> th.Tensor:
         """Rows, or other indices, as a tensor on the device."""
         return th.from_numpy(np.ascontiguousarray(numbers)).to(self.device)
-
-    def describe(self) -> str:
-        """What makes this memory read the bytes of another one wrongly, if it differs."""
-        return f"{type(self).__name__} {self.expected}"
 
     @property
     def host_bytes(self) -> int:
@@ -208,13 +187,6 @@ class DenseMemory(FrameMemory):
 
     def parts(self) -> dict[int, int]:
         return {id(self): self._table.n_touched * self.frame_bytes}
-
-    def save(self) -> Saved:
-        tokens = self.tokens()
-        return {"tokens": tokens, "frames": self.gather(tokens).cpu().numpy()}
-
-    def load(self, saved: Saved) -> None:
-        self.put(saved["tokens"], tensor_of(saved["frames"], self.device))
 
     def check(self) -> None:
         self._table.check()

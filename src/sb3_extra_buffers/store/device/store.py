@@ -13,7 +13,6 @@ it. Such frames, and those that no cell names any more, are freed when the next 
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,19 +20,16 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native import NativeStore
 from sb3_extra_buffers.native.store import OUTSIDE
 from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.detect import StorePlan
 from sb3_extra_buffers.store.device.budget import ByteBudget
-from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, MakeMemory, Saved
+from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, MakeMemory
 from sb3_extra_buffers.store.device.observations import line_bytes_of, observations_of, torch_dtype
 from sb3_extra_buffers.store.device.rows import Tokens
 from sb3_extra_buffers.store.layout import SMALLEST_FRAME, FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
-
-FORMAT = 1
 
 
 class DeviceStore(Store):
@@ -62,7 +58,7 @@ class DeviceStore(Store):
         n_columns: int = 1,
     ) -> None:
         super().__init__(layout, n_cells, n_streams, n_columns)
-        self.device, self.budget, self._make_memory = device, budget, make_memory
+        self.device, self.budget = device, budget
         self._index = NativeStore(
             n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
             frame_bytes=max(layout.frame_bytes, 1), block_frames=layout.stack, frames=OUTSIDE,
@@ -75,7 +71,6 @@ class DeviceStore(Store):
         )
         self.memory = make_memory(expected, device, budget)
         budget.join(self.memory)
-        self._described = self.memory.describe()  # as it was made: it may change for another kind
         self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
         self._bytes_of = ObservationBytes(layout)
         #: Tokens that were put for a write that is not committed, and the cells that it would fill.
@@ -222,60 +217,6 @@ class DeviceStore(Store):
         self._settle()
         self._index.check()
         self.memory.check()
-
-    # ---- pickling: the index and the frames, with a checksum
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._settle()
-        given = {
-            "shape": tuple(map(int, self.layout.shape)), "dtype": self.layout.dtype.str, "stack": int(self.layout.stack),
-            "axis": int(self.layout.axis), "n_cells": int(self.n_cells), "n_streams": int(self.n_streams),
-            "n_columns": int(self.n_columns), "limit": int(self.budget.limit), "is_hard": bool(self.budget.is_hard),
-            "device": str(self.device), "memory": self._described,
-        }  # fmt: skip
-        index, frames = self._index.save(), self.memory.save()
-        frames["uncommitted"] = np.zeros(0, np.int64) if self._put is None else self._put[0]
-        return {
-            "format": FORMAT, "given": given, "index": index, "frames": frames, "checksum": _checksum(given, index, frames),
-            "make_memory": self._make_memory, "budget": self.budget,
-        }  # fmt: skip
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if state.get("format") != FORMAT:
-            raise CorruptDataError(
-                f"A device store of format {state.get('format')!r} cannot be read; this version reads format {FORMAT}"
-            )
-        given, index, frames = state["given"], state["index"], state["frames"]
-        if state["checksum"] != _checksum(given, index, frames):
-            raise CorruptDataError("A saved device store is damaged: its checksum does not match")
-        layout = FrameLayout(given["shape"], np.dtype(given["dtype"]), given["stack"], given["axis"])
-        DeviceStore.__init__(
-            self, layout, given["n_cells"], state["make_memory"], th.device(given["device"]), state["budget"],
-            n_streams=given["n_streams"], n_columns=given["n_columns"],
-        )  # fmt: skip
-        budget = self.budget.limit, self.budget.is_hard
-        if given["memory"] != self._described or (given["limit"], given["is_hard"]) != budget:
-            raise CorruptDataError("A saved device store is damaged: what it says of its memory does not match")
-        self._index.load(index)
-        for name in ("tokens", "uncommitted"):
-            tokens = frames.get(name, np.zeros(0, np.int64))
-            if tokens.size and (tokens.min() < 0 or tokens.max() >= self._index.token_end):
-                raise CorruptDataError("A saved device store is damaged: it has frames that no observation can have")
-        try:
-            self.memory.load(frames)
-            self.memory.free(frames["uncommitted"])
-        except (IndexError, KeyError, ValueError) as error:
-            raise CorruptDataError(f"A saved device store is damaged: {error}") from error
-
-
-def _checksum(given: dict[str, Any], index: bytes, frames: Saved) -> int:
-    """Over all that is saved; built of plain values only, so that it does not depend on how anything prints."""
-    said = "\n".join(f"{name}={value!r}" for name, value in sorted(given.items()))
-    crc = zlib.crc32(index, zlib.crc32(said.encode()))
-    for name, array in sorted(frames.items()):
-        crc = zlib.crc32(f"{name} {array.dtype.str} {tuple(map(int, array.shape))}".encode(), crc)
-        crc = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), crc)
-    return crc
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch as th
 from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.store.device.budget import GROWTH, ByteBudget
 from sb3_extra_buffers.store.device.levels import Level
-from sb3_extra_buffers.store.device.memory import Expected, FrameMemory, Saved, tensor_of
+from sb3_extra_buffers.store.device.memory import Expected, FrameMemory
 from sb3_extra_buffers.store.device.rows import Indices, RowTable, Tokens, grown
 from sb3_extra_buffers.store.device.tree import plan_tree
 
@@ -61,7 +61,10 @@ class TileMemory(FrameMemory):
             names = names.index_select(0, self.index(order))
         words = self.levels[0].select(names.view(-1))
         frames = words.view(len(names), self.tree.n_words).view(th.uint8)
-        return frames if frames.shape[1] == self.frame_bytes else frames[:, : self.frame_bytes].contiguous()
+        if frames.shape[1] == self.frame_bytes:
+            return frames
+        # Not `contiguous`: that leaves a single row its stride, and words could not be made of it.
+        return frames[:, : self.frame_bytes].clone(memory_format=th.contiguous_format)
 
     # ---- encoding
 
@@ -166,28 +169,6 @@ class TileMemory(FrameMemory):
             return self.nbytes <= dense or n_live < self.batch_frames // 2
         used = sum(4 * level.width * level.n_used for level in self.levels)
         return used <= _WORTHWHILE * dense or n_live < self.batch_frames // 2
-
-    # ---- saving
-
-    def save(self) -> Saved:
-        self.compact()
-        tokens = self.tokens()
-        tops = self._tops.index_select(0, self.index(self._table.get(tokens)))
-        saved: Saved = {"tokens": tokens, "tops": tops.cpu().numpy()}
-        for i, level in enumerate(self.levels):
-            saved[f"numbers{i}"], saved[f"rows{i}"] = level.save()
-        return saved
-
-    def load(self, saved: Saved) -> None:
-        tokens, tops = saved["tokens"], tensor_of(saved["tops"], self.device)
-        self._is_changing = True
-        for i, level in enumerate(self.levels):
-            level.load(saved[f"numbers{i}"], saved[f"rows{i}"])
-        self._tops = grown(self._tops, len(tokens) + 1)
-        rows = self._table.choose(tokens)
-        self._tops.index_copy_(0, self.index(rows.astype(np.int64)), tops)
-        self._table.record(tokens, rows)
-        self._settle()
 
     def check(self) -> None:
         self._settle()

@@ -10,7 +10,7 @@ import torch as th
 
 from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.store.device.budget import ByteBudget
-from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, FrameMemory, MakeMemory, Saved, tensor_of
+from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, FrameMemory, MakeMemory
 from sb3_extra_buffers.store.device.rows import Indices, Rows, Tokens, TokenTable, wide
 
 #: Frames that wait, at most, if not for a step that has more.
@@ -230,24 +230,6 @@ class BatchingMemory(FrameMemory):
     @property
     def method(self) -> str:  # type: ignore[override]
         return self.inner.method
-
-    def describe(self) -> str:
-        return f"{type(self).__name__} of {self.inner.describe()}"
-
-    # ---- saving
-
-    def save(self) -> Saved:
-        tokens = self.waiting.tokens()
-        saved: Saved = {f"inner.{name}": array for name, array in self.inner.save().items()}
-        saved["tokens"], saved["frames"] = tokens, self.waiting.select(self.waiting.places(tokens)).cpu().numpy()
-        saved["is_dense"] = np.array(self.is_dense)
-        return saved
-
-    def load(self, saved: Saved) -> None:
-        if saved["is_dense"]:
-            self.inner = DenseMemory(self.expected, self.device, self.budget)
-        self.inner.load({name.removeprefix("inner."): one for name, one in saved.items() if name.startswith("inner.")})
-        self.put(saved["tokens"], tensor_of(saved["frames"], self.device))
 
     def check(self) -> None:
         self.waiting.check()

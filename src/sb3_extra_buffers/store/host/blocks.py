@@ -11,7 +11,8 @@ that a store can change it: `choosing` says when.
 from __future__ import annotations
 
 import ctypes
-import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,16 @@ from sb3_extra_buffers.codecs.base import Bytes, Codec
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.native import NativeStore
 from sb3_extra_buffers.native.binding import address_of
-from sb3_extra_buffers.native.store import CodedPieces
+from sb3_extra_buffers.native.store import BASE, CODED, CodedPieces, TakenCells
 from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.host.batches import new_batch
+from sb3_extra_buffers.store.host.block_folder import BlockFolder
 from sb3_extra_buffers.store.host.choosing import Chooser, chooser_for_order, make_chooser
 from sb3_extra_buffers.store.host.coding import Coding, piece_frames_for
 from sb3_extra_buffers.store.host.threads import run_in_threads
 from sb3_extra_buffers.store.layout import FrameLayout
 from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
-FORMAT = 4
 #: Bytes of observations that are decoded at a time.
 _DECODED_BYTES = 1 << 20
 
@@ -45,6 +46,7 @@ class BlockStore(Store):
     :param n_columns: columns that share the streams
     :param block_frames: frames in a block, at least ``layout.stack``
     :param is_whole: whether a codec is given whole blocks, and not pieces that suit it
+    :param directory: where sealed blocks are kept in files; in memory if not given
     """
 
     def __init__(
@@ -57,12 +59,12 @@ class BlockStore(Store):
         n_columns: int = 1,
         block_frames: int = 16,
         is_whole: bool = True,
+        directory: str | None = None,
     ) -> None:
         if block_frames < layout.stack:
             raise ValueError(f"block_frames must be at least the {layout.stack} frames of an observation, got {block_frames}")
         super().__init__(layout, n_cells, n_streams, n_columns)
         self.block_frames = block_frames
-        self._taste, self._is_whole = codec if isinstance(codec, str) else None, is_whole
         self._chooser: Chooser | None
         if isinstance(codec, str):
             self._chooser = make_chooser(codec, layout, block_frames)
@@ -77,6 +79,9 @@ class BlockStore(Store):
             frame_bytes=max(layout.frame_bytes, 1), block_frames=block_frames, frames=int(self._coding.codec.frames),
             piece_frames=self._coding.piece_frames, neighbours=layout.neighbours,
         )  # fmt: skip
+        self._folder = None if directory is None else BlockFolder(directory)
+        if self._folder is not None:
+            self._native.use_file(self._folder.path / "blocks")
         self._needs_decoding = False  # whether there may be blocks that are decoded here
         self._announce(self._codings)
         self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
@@ -140,7 +145,10 @@ class BlockStore(Store):
         """Let the newest frame be tried; new blocks may be encoded in another way then."""
         first: Bytes = observations.reshape(-1).view(np.uint8)[: self.layout.observation_bytes]
         chooser.look(first[-self.layout.frame_bytes :])
-        coding = chooser.chosen
+        self._use(chooser.chosen)
+
+    def _use(self, coding: Coding) -> None:
+        """Encode new blocks in this way."""
         if coding == self._coding:
             return
         # Known before the core uses it: nothing that comes in between leaves a block that cannot be read.
@@ -151,6 +159,12 @@ class BlockStore(Store):
         self._coding = coding
 
     # ---- reading
+
+    def let_go_of_files(self) -> None:
+        """Remove what a directory holds of it, which is empty. It can still be written to: its file has no name then."""
+        self._native.clear()
+        if self._folder is not None:
+            self._folder.remove()
 
     def expect_read(self) -> None:
         """See `Store.expect_read`."""
@@ -236,39 +250,61 @@ class BlockStore(Store):
         """Raise CorruptDataError unless all counts and links are what the cells imply. Looks at everything: for tests."""
         self._native.check()
 
-    # ---- pickling: what the core saves, with a checksum
+    # ---- extracts: cells with the blocks that they need, see store/extract.py
 
-    def __getstate__(self) -> dict[str, Any]:
-        payload = self._native.save()
-        given = {
-            "shape": tuple(map(int, self.layout.shape)), "dtype": self.layout.dtype.str, "stack": int(self.layout.stack),
-            "axis": int(self.layout.axis), "n_cells": int(self.n_cells), "n_streams": int(self.n_streams),
-            "n_columns": int(self.n_columns), "block_frames": int(self.block_frames), "is_whole": self._is_whole,
-            "taste": self._taste, "codings": [coding.saved() for coding in self._codings],
-            "coding": self._codings.index(self._coding),
-        }  # fmt: skip
-        return {"format": FORMAT, "given": given, "payload": payload, "checksum": _checksum(given, payload)}
+    @property
+    def codings(self) -> list[Coding]:
+        """How blocks are encoded, under the numbers that the core keeps for them."""
+        return self._codings
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if state.get("format") != FORMAT:
-            raise CorruptDataError(
-                f"A block store of format {state.get('format')!r} cannot be read; this version reads format {FORMAT}"
-            )
-        given = state["given"]
-        if state["checksum"] != _checksum(given, state["payload"]):
-            raise CorruptDataError("A saved block store is damaged: its checksum does not match")
-        layout = FrameLayout(given["shape"], np.dtype(given["dtype"]), given["stack"], given["axis"])
-        codings = [Coding.restored(saved) for saved in given["codings"]]
-        sizes = {name: given[name] for name in ("n_streams", "n_columns", "block_frames", "is_whole")}
-        BlockStore.__init__(self, layout, given["n_cells"], given["taste"] or codings[0].codec, **sizes)
-        self._native.load(state["payload"])
-        self._codings, self._coding = codings, codings[given["coding"]]
-        self._announce(codings)
-        if self._chooser is not None:
-            self._chooser.resume(self._coding)
+    @property
+    def chosen(self) -> int:
+        """Number of the coding of new blocks."""
+        return self._codings.index(self._coding)
 
+    @contextmanager
+    def taken(self, cells: Cells) -> Iterator[TakenCells]:
+        """Cells and their blocks, as long as nothing is written."""
+        taken = self._native.take(np.ascontiguousarray(cells, np.int64))
+        try:
+            yield taken
+        finally:
+            taken.close()
 
-def _checksum(given: dict[str, Any], payload: bytes) -> int:
-    """Over all that is saved; built of plain values only, so that it does not depend on how anything prints."""
-    said = "\n".join(f"{name}={value!r}" for name, value in sorted(given.items()))
-    return zlib.crc32(payload, zlib.crc32(said.encode()))
+    def can_receive(self, layout: FrameLayout, block_frames: int) -> bool:
+        """Whether blocks of such a store can be taken on as they are."""
+        return layout == self.layout and block_frames == self.block_frames
+
+    def receive(
+        self,
+        cells: Cells,
+        heads: Cells,
+        table: Cells,
+        codings: Sequence[dict[str, Any]],
+        data: Iterable[Any],
+        chosen: int | None = None,
+    ) -> None:
+        """Put cells and blocks of another store into cells of this one: all of it or nothing.
+
+        :param codings: of the other store; blocks name them by their numbers
+        :param chosen: the one that the other store had chosen; this one goes on from it, if it chooses
+        """
+        if self._is_empty:
+            self._cells(cells, None)
+            return
+        table = np.ascontiguousarray(table)
+        known = [Coding.restored(saved) for saved in codings]
+        self._codings += [coding for coding in known if coding not in self._codings]
+        self._announce(self._codings)
+        numbers = np.array([self._codings.index(coding) for coding in known], np.int64)
+        coded = table[:, BASE] <= CODED
+        if coded.any():
+            given = CODED - table[coded, BASE]
+            if given.max() >= len(numbers):
+                raise CorruptDataError("A segment is damaged: a block names a codec that the segment does not")
+            table = table.copy()
+            table[coded, BASE] = CODED - numbers[given]
+        self._native.receive(table, cells, heads, data)
+        if self._chooser is not None and chosen is not None:
+            self._chooser.resume(known[chosen])
+            self._use(known[chosen])

@@ -11,19 +11,15 @@ readable, and the tail, which says what the newest step is, changes last and in 
 
 from __future__ import annotations
 
-import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs import make_codec
-from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.free_numbers import FreeNumbers
 from sb3_extra_buffers.store.layout import FrameLayout
-
-FORMAT = 2
 
 #: What `_own` says of a cell: its next_obs is the obs of the next step; it is zeros; or else the number of an exception.
 _SHARED, _ZEROS = 0, 1
@@ -199,6 +195,10 @@ class RowStore(Store):
     def _next_rows(self, cells: Cells) -> NDArray[Any]:
         return self._rows.take(cells + self.n_streams, axis=0, mode="wrap")
 
+    def is_written(self, cells: Cells) -> NDArray[np.bool_]:
+        """See `Store.is_written`."""
+        return cells < self._n_slots * self.n_streams
+
     def memory_usage(self) -> MemoryUsage:
         """See `Store.memory_usage`."""
         written = self._n_slots * self.n_streams
@@ -301,41 +301,3 @@ class RowStore(Store):
         self._free = FreeNumbers()
         self._use_exceptions(own, np.zeros((0, *shape), dtype), self._first_exception)
         self._may_own = bytearray(self._most_slots)  # whether a slot has anything but shared cells
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._settle()
-        self._pack()
-        owners = np.flatnonzero(self._own)
-        # One slot more: an `add` that was interrupted may have written its obs, which the newest next_obs shares.
-        rows = self._rows[: (self._n_slots + 1) * self.n_streams].copy()
-        arrays = {"rows": rows, "owners": owners, "own": self._own[owners], "exceptions": self._exceptions.copy()}
-        given = {
-            "shape": tuple(map(int, self.layout.shape)), "dtype": self.layout.dtype.str, "n_cells": int(self.n_cells),
-            "n_streams": int(self.n_streams), "n_columns": int(self.n_columns), "n_slots": int(self._n_slots),
-        }  # fmt: skip
-        return {"format": FORMAT, "given": given, "arrays": arrays, "checksum": _checksum(given, arrays)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if state.get("format") != FORMAT:
-            raise CorruptDataError(
-                f"A row store of format {state.get('format')!r} cannot be read; this version reads format {FORMAT}"
-            )
-        given, arrays = state["given"], state["arrays"]
-        if state["checksum"] != _checksum(given, arrays):
-            raise CorruptDataError("A saved row store is damaged: its checksum does not match")
-        layout = FrameLayout(given["shape"], np.dtype(given["dtype"]))
-        RowStore.__init__(self, layout, given["n_cells"], n_streams=given["n_streams"], n_columns=given["n_columns"])
-        self._n_slots = given["n_slots"]
-        self._rows[: len(arrays["rows"])] = arrays["rows"]
-        self._use_exceptions(self._own, arrays["exceptions"], len(arrays["exceptions"]))
-        self._own[arrays["owners"]] = arrays["own"]
-        self._may_own = bytearray(self._own.reshape(-1, self.n_streams).any(axis=1).tobytes())
-
-
-def _checksum(given: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> int:
-    """Over all that is saved; built of plain values only, so that it does not depend on how anything prints."""
-    said = "\n".join(f"{name}={value!r}" for name, value in sorted(given.items()))
-    crc = zlib.crc32(said.encode())
-    for name in sorted(arrays):
-        crc = zlib.crc32(np.ascontiguousarray(arrays[name]), zlib.crc32(arrays[name].dtype.str.encode(), crc))
-    return crc

@@ -1,0 +1,197 @@
+"""Buffer <-> Contents: what a buffer consists of, whatever its class, and a buffer like another with other sizes.
+
+Above: the mixin's `save` and `slice`, and persistence, which loads. Below: segments.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
+
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.segments.runs import Contents, Ints, Run, put_run
+from sb3_extra_buffers.segments.spaces import space_to_json
+from sb3_extra_buffers.store.leaf import LeafStore
+
+#: Arguments that are not read from a buffer: they are given anew, or follow from its spaces. A file from elsewhere must not
+#: say which directory is written to.
+_GIVEN = (
+    "self",
+    "buffer_size",
+    "observation_space",
+    "action_space",
+    "device",
+    "n_envs",
+    "env",
+    "optimize_memory_usage",
+    "buffers",
+    "directory",
+    "keep",
+)
+
+#: What sb3-contrib only keeps from one minibatch to the next.
+_SCRATCH = ("seq_start_indices",)
+
+
+def contents_of(buffer: Any, slots: Ints) -> Contents:
+    """What a buffer consists of. Its arrays are not copied: whoever asks holds its lock.
+
+    :param slots: where its steps are, the oldest first
+    """
+    generator_ready = bool(getattr(buffer, "generator_ready", False))
+    arrays: dict[str, NDArray[Any]] = {}
+    objects: dict[str, NDArray[Any]] = {}
+    whole: dict[str, NDArray[Any]] = {}
+    for name, value in vars(buffer).items():
+        if not isinstance(value, np.ndarray) or name in _SCRATCH:
+            continue
+        by_step = value.ndim >= 2 and len(value) == buffer.buffer_size and not generator_ready
+        if value.dtype == object and by_step and getattr(buffer, "copy_info_dict", True):
+            objects[name] = value
+        elif value.dtype.kind in "biufc":
+            (arrays if by_step else whole)[name] = value
+    about = {
+        "class": known_class(buffer).__name__, "slots": int(buffer.buffer_size), "n_envs": int(buffer.n_envs),
+        "pos": int(buffer.pos), "full": bool(buffer.full), "oldest": int(slots[0]) if len(slots) else 0,
+        "generator_ready": generator_ready,
+    }  # fmt: skip
+    leaves: dict[str, LeafStore] = dict(buffer._leaves)
+    return Contents(about, slots, buffer.n_envs, arrays, leaves, objects, whole)
+
+
+def description_of(buffer: Any) -> dict[str, Any]:
+    """What makes an empty buffer like this one, beside its sizes, as JSON."""
+    return {
+        "arguments": arguments_of(buffer), "observation_space": space_to_json(buffer.observation_space),
+        "action_space": space_to_json(buffer.action_space),
+    }  # fmt: skip
+
+
+def known_class(buffer: Any) -> type:
+    """The class of this library that a buffer is, or that its class was derived from."""
+    package = __name__.partition(".")[0]
+    for one in type(buffer).__mro__:
+        if one.__module__.partition(".")[0] == package:
+            return one
+    raise TypeError(f"{type(buffer).__name__} is no buffer of {package}")
+
+
+def arguments_of(buffer: Any) -> dict[str, Any]:
+    """The arguments that make a buffer like this one, as JSON, beside spaces and sizes."""
+    storage = buffer._storage_keywords()
+    arguments = {}
+    for name in inspect.signature(known_class(buffer).__init__).parameters:  # type: ignore[misc]
+        if name in _GIVEN:
+            continue
+        if name in storage:
+            value = getattr(buffer._options, name)
+        elif hasattr(buffer, name):
+            value = getattr(buffer, name)
+        else:
+            continue
+        arguments[name] = _argument_to_json(value, name)
+    return arguments
+
+
+def _argument_to_json(value: Any, name: str) -> Any:
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, th.device):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_argument_to_json(one, name) for one in value]
+    if hasattr(value, "items"):
+        return {str(key): _argument_to_json(one, name) for key, one in value.items()}
+    try:
+        return np.dtype(value).name
+    except TypeError:
+        raise TypeError(f"{name}={value!r} cannot be saved in a file. Save the buffer with pickle instead") from None
+
+
+def arguments_from_json(said: Any) -> dict[str, Any]:
+    """Arguments for a constructor. CorruptDataError if they are no arguments."""
+    if not isinstance(said, dict):
+        raise CorruptDataError("A file describes no arguments of its buffer")
+    arguments = dict(said)
+    if "hidden_state_shape" in arguments:
+        arguments["hidden_state_shape"] = tuple(arguments["hidden_state_shape"])
+    strategy = arguments.get("goal_selection_strategy")
+    if strategy is not None:
+        try:
+            arguments["goal_selection_strategy"] = GoalSelectionStrategy[strategy]
+        except KeyError:
+            raise CorruptDataError(f"A file names the goal selection strategy {strategy!r}") from None
+    return arguments
+
+
+def put_steps(buffer: Any, run: Run, to: Ints, *, encode: bool = False) -> None:
+    """Put steps into cells of a buffer; see `put_run`. `pos` stays where it is."""
+    put_run(contents_of(buffer, np.arange(0)), run, to, encode=encode)
+
+
+def cells_for(n_steps: int, n_envs: int, slots: Ints) -> Ints:
+    """Where the last steps go: the newest to the last of these slots, those that do not fit nowhere.
+
+    :return: ``(n_steps, n_envs)``, -1 for nowhere
+    """
+    to = np.full((n_steps, n_envs), -1, np.int64)
+    kept = min(n_steps, len(slots))
+    to[n_steps - kept :] = slots[len(slots) - kept :, None] * n_envs + np.arange(n_envs)
+    return to
+
+
+def restore_state(buffer: Any, about: dict[str, Any], whole: dict[str, NDArray[Any]]) -> None:
+    """Let a buffer stand where the one stood that was saved: same slots, same envs."""
+    pos, full, is_ready = (about.get(name) for name in ("pos", "full", "generator_ready"))
+    if type(pos) is not int or not 0 <= pos <= buffer.buffer_size or type(full) is not bool:
+        raise CorruptDataError(f"A file is damaged: it says pos={pos!r} and full={full!r} of {buffer.buffer_size} slots")
+    if is_ready and not isinstance(buffer, RolloutBuffer):
+        raise CorruptDataError(f"A file says that {type(buffer).__name__} was read, as a rollout is")
+    for name, array in whole.items():
+        old = vars(buffer).get(name)
+        if not isinstance(old, np.ndarray) or old.dtype != array.dtype or array.shape not in _shapes_of(old, is_ready):
+            raise CorruptDataError(
+                f"A file holds {name!r}, {array.dtype} of {array.shape}; {type(buffer).__name__} keeps no such array"
+            )
+        setattr(buffer, name, array)
+    if is_ready:
+        flatten_columns(buffer)
+    stand_at(buffer, pos, full)
+
+
+def stand_at(buffer: Any, pos: int, full: bool) -> None:
+    """Let a buffer stand at a slot, as one that has gone round once if it is full."""
+    buffer.pos, buffer.full = pos, full
+    if hasattr(buffer, "_age"):  # one of ours
+        buffer._age = pos + (buffer.buffer_size if full and pos < buffer.buffer_size else 0)
+
+
+def _shapes_of(array: NDArray[Any], is_ready: Any) -> list[tuple[int, ...]]:
+    """The shape of an array that SB3 has made, and those that it gives it before the first minibatch of a rollout."""
+    shapes = [array.shape]
+    if is_ready and array.ndim >= 2:
+        shapes.append(RolloutBuffer.swap_and_flatten(array).shape)
+    if is_ready and array.ndim >= 3:  # states of LSTMs, which have the envs one axis later
+        shapes.append(RolloutBuffer.swap_and_flatten(array.swapaxes(1, 2)).shape)
+    return shapes
+
+
+def flatten_columns(buffer: Any) -> None:
+    """Let observations be as SB3 leaves them when a rollout was read."""
+    columns = buffer.observations
+    if isinstance(columns, dict):
+        columns.update({key: RolloutBuffer.swap_and_flatten(column) for key, column in columns.items()})
+    else:
+        buffer.observations = RolloutBuffer.swap_and_flatten(columns)
+    buffer.generator_ready = True

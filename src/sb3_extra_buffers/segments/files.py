@@ -1,0 +1,48 @@
+"""Files that are replaced as a whole: after a crash or on a full disk there is the old or the new one, never neither."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+#: What names of unfinished files end with.
+UNFINISHED = ".unfinished"
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Write a file beside the old one; it takes the old one's place when all of it is on the disk.
+
+    If anything is raised, the old one stays as it is, and what was written is removed.
+    """
+    target = Path(path)
+    unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    try:
+        with open(unfinished, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            raise type(error)(
+                error.errno, f"{error.strerror}: {target} was not written, and what was there before is as it was"
+            ) from error
+        raise
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder be on the disk, where the system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

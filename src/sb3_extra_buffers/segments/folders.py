@@ -1,0 +1,320 @@
+"""Checkpoint folders: a file per segment, and one that lists them. Saving again writes only what is new.
+
+    checkpoint.json              what belongs to the newest complete state: buffer, files with checksums, what else was saved
+    <life>-<first>-<count>.sb3x  segments; steps are counted from the first one that the buffer ever got
+
+Segments are written first, then the list takes the old one's place, then files that it does not name are removed. So a crash
+at any moment leaves the state before or the state after. A segment whose steps have changed is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
+from sb3_extra_buffers.segments.files import UNFINISHED, replacing
+from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, check_about
+from sb3_extra_buffers.store.format import Segment
+
+LIST = "checkpoint.json"
+SUFFIX = ".sb3x"
+VERSION = 1
+_KIND = "sb3-extra-buffers checkpoint"
+#: A last file with fewer steps, and fewer bytes, is written again together with what is new, so that files stay few.
+_FEW_STEPS, _FEW_BYTES = 1000, 1 << 20
+#: Names of files that a checkpoint may remove: those it has written, finished or not. All others are the user's.
+_NAMES = r"[0-9a-f]{12}-\d{12}-\d+\.sb3x|(model|vecnormalize)-\d+-[0-9a-f]{8}\.(zip|pkl)"
+_OURS = re.compile(rf"{_NAMES}|({_NAMES}|checkpoint\.json)\.[0-9a-f]{{8}}{re.escape(UNFINISHED)}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a checkpoint.
+
+    :param first: its first step, counted from the first that the buffer ever got
+    :param arrays: checksum of its arrays: if they have changed since, it is written anew
+    """
+
+    file: str
+    bytes: int
+    checksum: int
+    first: int
+    count: int
+    arrays: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count
+
+
+@dataclass
+class Checkpoint:
+    """What the list says."""
+
+    life: str
+    oldest: int
+    buffer: dict[str, Any]
+    entries: list[Entry] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        said = {
+            "kind": _KIND, "version": VERSION, "life": self.life, "oldest": self.oldest, "buffer": self.buffer,
+            "files": [vars(entry) for entry in self.entries], "extra": self.extra,
+        }  # fmt: skip
+        text = json.dumps(said, separators=(",", ":"), allow_nan=False)
+        return json.dumps({"checksum": zlib.crc32(text.encode()), "state": text}).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Checkpoint:
+        try:
+            outer = json.loads(data)
+            text = outer["state"]
+            if zlib.crc32(text.encode()) != outer["checksum"]:
+                raise CorruptDataError(f"{LIST} is damaged: its checksum does not match")
+            said = json.loads(text)
+            if said["kind"] != _KIND:
+                raise CorruptDataError(f"{LIST} is no list of a checkpoint")
+            if said["version"] > VERSION:
+                raise SegmentVersionError(
+                    f"The checkpoint has version {said['version']}; this sb3-extra-buffers reads up to {VERSION}. Upgrade it"
+                )
+            entries = [Entry(**entry) for entry in said["files"]]
+            numbers = [n for one in entries for n in (one.bytes, one.checksum, one.first, one.count, one.arrays)]
+            if not all(type(n) is int and n >= 0 for n in [*numbers, said["oldest"]]):
+                raise CorruptDataError(f"{LIST} is damaged: {numbers}")
+            if not all(re.fullmatch(r"[\w-]+\.sb3x", one.file) for one in entries):  # nothing outside of the folder
+                raise CorruptDataError(f"{LIST} is damaged: it names {[one.file for one in entries]}")
+            if not isinstance(said["extra"], dict) or not isinstance(said["buffer"], dict):
+                raise CorruptDataError(f"{LIST} is damaged")
+            return cls(str(said["life"]), said["oldest"], said["buffer"], entries, said["extra"])
+        except CorruptDataError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptDataError(f"{LIST} is damaged: {type(error).__name__}: {error}") from error
+
+
+def is_checkpoint(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder with a checkpoint."""
+    return (Path(path) / LIST).is_file()
+
+
+def read_list(folder: Path) -> Checkpoint:
+    """The list of a checkpoint folder."""
+    return Checkpoint.from_json((folder / LIST).read_bytes())
+
+
+def write_list(folder: Path, extra: dict[str, Any]) -> None:
+    """A checkpoint without a buffer: what else is listed in it."""
+    checkpoint = Checkpoint("", 0, {}, [], extra)
+    with replacing(folder / LIST) as file:
+        file.write(checkpoint.to_json())
+    remove_others(folder, checkpoint)
+
+
+@contextmanager
+def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
+    """The newest complete state of a folder."""
+    checkpoint = read_list(folder)
+    if not checkpoint.entries:
+        raise CorruptDataError(f"{folder} is a checkpoint of a model alone, without a buffer")
+    with ExitStack() as stack:
+        segments = []
+        for entry in checkpoint.entries:
+            segments.append(_open_entry(folder, entry, stack))
+        check_about(checkpoint.buffer)
+        stored = StoredBuffer.of(segments)
+        expected = checkpoint.entries[0].first
+        for entry, run in zip(checkpoint.entries, stored.runs, strict=True):
+            if entry.first != expected or entry.count != run.count:
+                raise CorruptDataError(f"{folder}: {entry.file} has {run.count} steps from {entry.first}; expected {expected}")
+            expected += run.count
+        stored.about = checkpoint.buffer
+        stored.skipped = checkpoint.oldest - checkpoint.entries[0].first
+        stored.folder, stored.life, stored.age = folder, checkpoint.life, expected
+        if not 0 <= stored.skipped <= stored.n_stored:
+            raise CorruptDataError(f"{folder}: {LIST} names step {checkpoint.oldest}, which no file has")
+        yield stored
+
+
+def _open_entry(folder: Path, entry: Entry, stack: ExitStack) -> Segment:
+    path = folder / entry.file
+    try:
+        file = stack.enter_context(open(path, "rb"))  # noqa: SIM115
+    except FileNotFoundError:
+        raise CorruptDataError(f"{folder} lacks {entry.file}; `sb3-extra-buffers repair` keeps what is there") from None
+    end = file.seek(0, 2)
+    try:
+        segment = Segment(file, 0, end)
+    except CorruptDataError as error:
+        raise type(error)(f"{path}: {error}") from error
+    if segment.end != end or segment.checksum != entry.checksum:
+        raise CorruptDataError(f"{path} is another file than the one that {LIST} names")
+    return segment
+
+
+class CheckpointWriter:
+    """Writes checkpoints of one buffer to one folder.
+
+    :param folder: is made if it does not exist
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._trusted: tuple[str, Any] | None = None  # life and state of the observations that the files are known to hold
+
+    def write(
+        self, contents: Contents, *, life: str, age: int, changes: Any, extra: dict[str, Any], background: bool = False
+    ) -> list[Path]:
+        """Write a checkpoint; gives the new files.
+
+        :param life: of the buffer: another one has nothing in common with the old files
+        :param age: steps that the buffer ever got
+        :param changes: how often observations were overwritten; if it changes, they are written anew
+        :param extra: to be listed too
+        :param background: return when all is copied; a thread writes it. `wait` raises what it has raised
+        """
+        self.wait()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        oldest = age - contents.n_steps
+        entries: list[Entry] = []
+        new: list[tuple[Entry, BytesIO | None]] = []
+        for one in self._planned(contents, life, oldest, changes):
+            if isinstance(one, Entry):
+                entries.append(one)
+                continue
+            new.append(self._segment(contents, *one, life, oldest, in_memory=background))
+            entries.append(new[-1][0])
+        buffer = {**contents.about, "age": age, "life": life}
+        checkpoint = Checkpoint(life, oldest, buffer, entries, extra)
+        self._trusted = None
+
+        def finish() -> None:
+            for entry, data in new:
+                if data is not None:
+                    with replacing(self.folder / entry.file) as file:
+                        file.write(data.getbuffer())
+            with replacing(self.folder / LIST) as file:
+                file.write(checkpoint.to_json())
+            self._trusted = life, changes
+            remove_others(self.folder, checkpoint)
+
+        if background:
+            self._start(finish)
+        else:
+            finish()
+        return [self.folder / entry.file for entry, _ in new]
+
+    def wait(self) -> None:
+        """Until what runs in the background is written. Raises what went wrong."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def trust(self, life: str, changes: Any) -> None:
+        """The buffer was loaded from this folder: its files hold what the buffer holds."""
+        self._trusted = life, changes
+
+    def _start(self, finish: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                finish()
+            except BaseException as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=run, name="checkpoint")  # not a daemon: the interpreter waits for it
+        self._thread.start()
+
+    def _segment(
+        self, contents: Contents, first: int, last: int, life: str, oldest: int, *, in_memory: bool
+    ) -> tuple[Entry, BytesIO | None]:
+        name = f"{life}-{oldest + first:012d}-{last - first}{SUFFIX}"
+        run, arrays = contents.run(first, last), _arrays_checksum(contents, first, last)
+        if in_memory:
+            data = BytesIO()
+            checksum, size = run.write(data, {}, with_whole=True), data.tell()
+        else:
+            data = None
+            with replacing(self.folder / name) as file:
+                checksum, size = run.write(file, {}, with_whole=True), file.tell()
+        return Entry(name, size, checksum, oldest + first, last - first, arrays), data
+
+    def _planned(self, contents: Contents, life: str, oldest: int, changes: Any) -> list[Entry | tuple[int, int]]:
+        """Files of the last checkpoint that are part of the next, and steps that are to be written, in their order."""
+        old = [entry for entry in self._old_entries(life, changes) if entry.last > oldest]
+        last = old[-1] if old else None
+        end = oldest + contents.n_steps
+        if last is not None and last.last < end and last.count < _FEW_STEPS and last.bytes < _FEW_BYTES:
+            old.pop()
+        planned: list[Entry | tuple[int, int]] = []
+        at = oldest
+        for entry in old:
+            if max(entry.first, oldest) != at or entry.last > end:  # not what this buffer has: all behind it is written anew
+                break
+            is_same = self._has_same_arrays(contents, entry, oldest)
+            planned += [entry] if is_same else contents.edges(at - oldest, entry.last - oldest)
+            at = entry.last
+        if at < end or not planned:
+            planned += contents.edges(at - oldest, contents.n_steps)
+        return planned
+
+    def _old_entries(self, life: str, changes: Any) -> list[Entry]:
+        if self._trusted != (life, changes):
+            return []
+        try:
+            old = read_list(self.folder)
+        except (OSError, CorruptDataError):
+            return []
+        return old.entries if old.life == life else []
+
+    def _has_same_arrays(self, contents: Contents, entry: Entry, oldest: int) -> bool:
+        """Whether a file is there, and nothing has changed what belongs to its steps."""
+        path = self.folder / entry.file
+        first, last = entry.first - oldest, entry.last - oldest
+        if first >= 0:
+            return path.is_file() and _arrays_checksum(contents, first, last) == entry.arrays
+        try:  # its first steps were overwritten: compare the others
+            with ExitStack() as stack:
+                segment = _open_entry(self.folder, entry, stack)
+                slots = contents.slots[:last]
+                return all(
+                    segment.array(f"array/{name}")[-first:].tobytes() == array[slots].tobytes()
+                    for name, array in contents.arrays.items()
+                )
+        except CorruptDataError:
+            return False
+
+
+def remove_others(folder: Path, checkpoint: Checkpoint) -> None:
+    """Remove files that the list does not name any more, and what was left behind by crashes."""
+    named = {entry.file for entry in checkpoint.entries} | set(checkpoint.extra.get("files", ()))
+    for path in folder.iterdir():
+        if _OURS.fullmatch(path.name) and path.name not in named:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _arrays_checksum(contents: Contents, first: int, last: int) -> int:
+    crc = 0
+    for name in sorted(contents.arrays):
+        crc = zlib.crc32(
+            np.ascontiguousarray(contents.arrays[name][contents.slots[first:last]]).reshape(-1).view(np.uint8), crc
+        )
+    return crc

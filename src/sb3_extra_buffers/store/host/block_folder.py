@@ -1,0 +1,67 @@
+"""A folder for the blocks of one store, in a directory that a user named. Above: blocks. Below: the core, which writes there.
+
+It is removed with the store, and at the end of the process. A process that was killed leaves its folders behind; the next
+store in the same directory removes them: a folder whose lock nobody holds is nobody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import IO, Any
+
+_PREFIX = "sb3-extra-buffers-"
+_LOCK = "owner.lock"
+
+
+class BlockFolder:
+    """Made when the first store is, and removed when nobody has it any more.
+
+    :param directory: what the user named; is made if it does not exist
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        parent = Path(directory)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_abandoned(parent)
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        except OSError as error:
+            raise OSError(error.errno, f"Cannot keep blocks in directory={str(directory)!r}: {error.strerror}") from error
+        lock = open(self.path / _LOCK, "wb")  # noqa: SIM115  held as long as the folder
+        _try_lock(lock)
+        self._finalizer = weakref.finalize(self, _remove, self.path, lock, os.getpid())
+
+    def remove(self) -> None:
+        """Now, rather than when nobody has it any more."""
+        self._finalizer()
+
+
+def _remove(path: Path, lock: IO[Any], owner: int) -> None:
+    lock.close()
+    if os.getpid() == owner:  # a forked child has no right to
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _try_lock(file: IO[Any]) -> bool:
+    """Whether the lock is ours now. Where there are no such locks, folders of killed processes stay."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_abandoned(directory: Path) -> None:
+    for folder in directory.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), open(folder / _LOCK, "rb") as lock:
+            if _try_lock(lock):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,201 @@
+"""`inspect`, `convert`, `verify` and `repair` on files, folders and pickles."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sb3_extra_buffers import load_buffer
+from sb3_extra_buffers.cli import main
+from sb3_extra_buffers.store.format import MAGIC
+from tests.oracle import assert_same_samples
+from tests.saved_buffers import EVERYTHING, N_ENVS, as_numpy, assert_equal, replay, rollout
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "buffer.sb3x"
+
+
+def facts(capsys: Capture, *args: object, code: int = 0) -> Any:
+    assert main([*map(str, args), "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def saved_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch, n_steps: int = 300) -> Any:
+    """A file of several segments."""
+    monkeypatch.setattr("sb3_extra_buffers.segments.runs._SEGMENT_BYTES", 30_000)
+    monkeypatch.setattr("sb3_extra_buffers.segments.runs._LEAST_BLOCKS", 0)
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._FEW_STEPS", 0)
+    ours, theirs = replay("replay", n_steps, slots=300)
+    ours.save(path)
+    return ours, theirs
+
+
+def starts(data: bytes) -> list[int]:
+    return [i for i in range(len(data)) if data.startswith(MAGIC, i)]
+
+
+@pytest.mark.parametrize("kind", EVERYTHING)
+def test_inspect_reads_every_kind(kind: str, path: Path, capsys: Capture) -> None:
+    made = EVERYTHING[kind]()
+    made.save(path)
+    found = facts(capsys, "inspect", path)
+    assert found["file_bytes"] == path.stat().st_size
+    assert type(made).__name__ in found["class"]
+    assert main(["inspect", str(path)]) == 0
+    assert str(path) in capsys.readouterr().out
+
+
+def test_inspect_reads_folders_and_asks_before_pickles(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = replay("replay", 45)
+    ours.checkpoint(tmp_path / "folder")
+    assert facts(capsys, "inspect", tmp_path / "folder")["transitions"] == 30 * N_ENVS
+    file = tmp_path / "buffer.pkl"
+    file.write_bytes(pickle.dumps(ours))
+    assert main(["inspect", str(file)]) == 2
+    assert "can run any code" in capsys.readouterr().err
+    assert facts(capsys, "inspect", file, "--trust")["transitions"] == 30 * N_ENVS
+
+    class Terminal:
+        def __init__(self, answer: str) -> None:
+            self.answer = answer
+
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return self.answer
+
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    assert main(["inspect", str(file)]) == 2
+    assert "Do you trust it?" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert main(["inspect", str(file)]) == 0
+
+
+def test_convert_changes_size_envs_and_codec(path: Path, tmp_path: Path, capsys: Capture) -> None:
+    ours, theirs = replay("replay", 45)
+    ours.save(path)
+    out = tmp_path / "out.sb3x"
+    facts(capsys, "convert", path, out)
+    assert_equal(load_buffer(out, device="cpu"), ours)
+    facts(capsys, "convert", path, tmp_path / "folder")
+    assert_equal(load_buffer(tmp_path / "folder", device="cpu"), ours)
+    facts(capsys, "convert", tmp_path / "folder", out, "--buffer-size", 20, "--n-envs", 1, "--codec", "zstd5")
+    loaded = load_buffer(out, device="cpu")
+    assert (loaded.size(), loaded.n_envs, loaded.memory_usage().codec) == (20, 1, "zstd/5")
+    for made, name in ((ours, "ours.pkl"), (theirs, "theirs.pkl")):
+        (tmp_path / name).write_bytes(pickle.dumps(made))
+        assert main(["convert", str(tmp_path / name), str(out)]) == 2
+        capsys.readouterr()
+        facts(capsys, "convert", tmp_path / name, out, "--trust")
+        assert_same_samples(load_buffer(out, device="cpu"), theirs)
+        facts(capsys, "convert", tmp_path / name, out, "--trust", "--buffer-size", 20)
+        assert load_buffer(out).size() == 10
+    assert main(["convert", str(tmp_path / "nothing"), str(out)]) == 2
+    assert "No file" in capsys.readouterr().err
+
+
+def test_verify_says_what_is_damaged(path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved_in_parts(path, monkeypatch)
+    found = facts(capsys, "verify", path)
+    assert found["damaged"] == 0
+    assert found["steps"] == 300
+    assert found["segments"] > 3
+    data = bytearray(path.read_bytes())
+    second = starts(bytes(data))[1]
+    data[second + 3000] ^= 1  # in a section
+    path.write_bytes(bytes(data))
+    found = facts(capsys, "verify", path, code=1)
+    assert [bool(one["problems"]) for one in found["findings"]][:3] == [False, True, False]
+    assert 0 < found["steps"] < 300
+    data[second] ^= 1  # its very beginning, too
+    path.write_bytes(bytes(data))
+    again = facts(capsys, "verify", path, code=1)
+    assert again["steps"] == found["steps"]
+    assert main(["verify", str(path)]) == 1
+    assert "can be saved" in capsys.readouterr().out
+    path.write_bytes(bytes(data)[: len(data) // 2])
+    assert facts(capsys, "verify", path, code=1)["steps"] > 0
+    path.write_bytes(b"nothing of ours")
+    assert facts(capsys, "verify", path, code=1)["steps"] == 0
+    assert main(["verify", str(path) + "x"]) == 2
+    assert main(["verify", str(path.parent)]) == 2
+    assert "folder without a checkpoint" in capsys.readouterr().err
+
+
+def test_a_file_of_whole_segments_that_lacks_some_is_found_out(
+    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved_in_parts(path, monkeypatch)
+    data = path.read_bytes()
+    path.write_bytes(data[: starts(data)[-1]])
+    found = facts(capsys, "verify", path, code=1)
+    assert found["damaged"] == 0
+    assert "cut off" in found["problem"]
+
+
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_repair_keeps_all_that_is_undamaged(
+    where: str, path: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = saved_in_parts(path, monkeypatch)
+    if where == "folder":
+        path = tmp_path / "folder"
+        ours.checkpoint(path)
+        damaged = sorted(path.glob("*.sb3x"))[1]
+        at = 3000
+    else:
+        damaged = path
+        at = starts(path.read_bytes())[1] + 3000
+    data = bytearray(damaged.read_bytes())
+    data[at] ^= 255
+    damaged.write_bytes(bytes(data))
+    usable = facts(capsys, "verify", path, code=1)["findings"]
+    out = tmp_path / "repaired.sb3x"
+    found = facts(capsys, "repair", path, out)
+    assert found["damaged"] == 1
+    assert found["gaps"] == 1
+    repaired = load_buffer(out, device="cpu")
+    first = usable[0]["steps"]
+    lost = 300 - sum(one["steps"] for one in usable)
+    order = np.r_[0:first, first + lost : 300]
+    assert repaired.size() == len(order)
+    for name in ("observations", "next_observations", "rewards", "actions"):
+        assert np.array_equal(as_numpy(getattr(repaired, name)[: len(order)]), getattr(ours, name)[order])
+    assert repaired.dones[first - 1].all()
+    cut = ours.dones[first - 1] == 0
+    assert (repaired.timeouts[first - 1][cut] == 1).all()
+    repaired.sample(20)
+    assert main(["repair", str(path), str(path)]) == 2
+    assert "OUT is IN" in capsys.readouterr().err
+
+
+def test_what_cannot_be_repaired(path: Path, tmp_path: Path, capsys: Capture) -> None:
+    path.write_bytes(b"x" * 1000)
+    assert main(["repair", str(path), str(tmp_path / "out.sb3x")]) == 2
+    assert "No segment is undamaged" in capsys.readouterr().err
+    rollout("rollout")[0].save(path)
+    assert main(["repair", str(path), str(tmp_path / "out.sb3x")]) == 2
+    assert "only replay buffers can be repaired" in capsys.readouterr().err
+    assert not (tmp_path / "out.sb3x").exists()
+
+
+def test_a_damaged_list_of_a_folder_can_be_repaired(tmp_path: Path, capsys: Capture) -> None:
+    ours, _ = replay("replay", 20)
+    ours.checkpoint(tmp_path / "folder")
+    (tmp_path / "folder" / "checkpoint.json").write_text("{")
+    assert facts(capsys, "verify", tmp_path / "folder", code=1)["steps"] == 20
+    facts(capsys, "repair", tmp_path / "folder", tmp_path / "repaired")
+    repaired = load_buffer(tmp_path / "repaired", device="cpu")
+    assert np.array_equal(repaired.observations[:20], ours.observations[:20])

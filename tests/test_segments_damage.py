@@ -1,0 +1,130 @@
+"""Damaged and hostile files: one clear error, never a crash, never something else than what was saved. The full campaign is
+`make torture`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sb3_extra_buffers import load_buffer
+from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
+from sb3_extra_buffers.store.format import MAGIC
+from tests.damage import by_accident, on_purpose, outcome, sections, signed
+from tests.saved_buffers import EVERYTHING, array, replay
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+@pytest.mark.parametrize("kind", EVERYTHING)
+def test_files_that_were_damaged_by_accident(kind: str, tmp_path: Path) -> None:
+    original, path, rng = EVERYTHING[kind](), tmp_path / "buffer", random.Random(kind)
+    original.save(path)
+    data = path.read_bytes()
+    for _ in range(40):
+        changed = by_accident(data, rng)
+        path.write_bytes(changed)
+        assert outcome(path, original) in (("refused", "equal") if changed != data else ("equal",))
+
+
+@pytest.mark.parametrize("kind", EVERYTHING)
+def test_files_that_were_damaged_on_purpose(kind: str, tmp_path: Path) -> None:
+    original, path, rng = EVERYTHING[kind](), tmp_path / "buffer", random.Random(kind)
+    original.save(path)
+    data = path.read_bytes()
+    found = set()
+    for _ in range(60):
+        path.write_bytes(on_purpose(data, rng))
+        found.add(outcome(path, original, is_hostile=True))
+    assert "refused" in found
+
+
+def changed_header(tmp_path: Path, original: Any, **changes: Any) -> Path:
+    path = tmp_path / "buffer"
+    original.save(path)
+    _, header, parts = sections(path.read_bytes())
+    header.update(changes)
+    path.write_bytes(signed(header, parts))
+    return path
+
+
+def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
+    original = replay("replay", 20)[0]
+    path = tmp_path / "buffer"
+    original.save(path)
+    data = path.read_bytes()
+    for changed, words in (
+        (data[:40], "ends after 40 of the 64 bytes"),
+        (data[:-1], "cut off"),
+        (data + b"x" * 100, "no file of sb3-extra-buffers, or it is damaged"),
+        (b"\x89PNG\r\n\x1a\n" + data, "no file of sb3-extra-buffers"),
+        (data + data, "does not belong where it stands"),
+        (data.replace(MAGIC, b"SB3XSEQ\n"), "no file of sb3-extra-buffers"),
+    ):
+        path.write_bytes(changed)
+        with pytest.raises(CorruptDataError, match=words):
+            load_buffer(path)
+    newer = bytearray(data)
+    newer[8] = 2
+    path.write_bytes(bytes(newer))
+    with pytest.raises(SegmentVersionError, match=r"version 2; this version .* reads up to 1. Upgrade it"):
+        load_buffer(path)
+    about = sections(data)[1]["buffer"]
+    for change, words in (
+        ({"class": "Popen"}, "'Popen', which this version does not know. It knows CompressedReplayBuffer"),
+        ({"class": "CompressedDictReplayBuffer"}, "cannot be made: CompressedDictReplayBuffer needs a Dict"),
+        ({"arguments": {**about["arguments"], "compression_method": "rm -rf"}}, "rm -rf"),
+        ({"observation_space": {"type": "Graph"}}, "type 'Graph'"),
+        ({"observation_space": {**about["observation_space"], "shape": [5]}}, "observations of uint8"),
+        ({"slots": 5}, "20 steps in 5 slots"),
+    ):
+        with pytest.raises((CorruptDataError, ValueError), match=words):
+            load_buffer(changed_header(tmp_path, original, buffer={**about, **change}))
+
+
+def test_a_file_cannot_ask_for_more_memory_than_it_has_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "buffer"
+    array().save(path)
+    _, header, parts = sections(path.read_bytes())
+    for one in header["sections"]:
+        if one["name"].endswith("heads"):
+            one["shape"] = [2**38, 1]
+    path.write_bytes(signed(header, parts))
+    with pytest.raises(CorruptDataError, match="cannot have"):
+        load_buffer(path)
+    original = replay("replay", 20)[0]
+    about = sections(changed_header(tmp_path, original).read_bytes())[1]["buffer"]
+    with pytest.raises((CorruptDataError, MemoryError), match=r"smaller buffer_size|cannot be made"):
+        load_buffer(changed_header(tmp_path, original, buffer={**about, "slots": 2**39}))
+
+
+def test_segments_of_two_files_cannot_be_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.segments.runs._SEGMENT_BYTES", 4_000)
+    monkeypatch.setattr("sb3_extra_buffers.segments.runs._LEAST_BLOCKS", 0)
+    made = [replay("replay", 30, seed=seed)[0] for seed in (1, 2)]
+    data = []
+    for one in made:
+        one.save(tmp_path / "buffer")
+        data.append((tmp_path / "buffer").read_bytes())
+    starts = [[i for i in range(len(one)) if one.startswith(MAGIC, i)] for one in data]
+    assert len(starts[0]) > 3
+    cut = starts[0][2], starts[1][2]
+    (tmp_path / "buffer").write_bytes(data[0][: cut[0]] + data[1][cut[1] :])
+    with pytest.raises(CorruptDataError, match="put together wrongly"):
+        load_buffer(tmp_path / "buffer")
+    (tmp_path / "buffer").write_bytes(data[0][: cut[0]])  # whole segments, but not all
+    with pytest.raises(CorruptDataError, match="cut off"):
+        load_buffer(tmp_path / "buffer")
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.sb3x")), ids=lambda path: path.name)
+def test_files_of_every_version_are_read(path: Path) -> None:
+    """`<class>-v<version>.sb3x`, committed when the version was new. They hold what `EVERYTHING` makes."""
+    kind = path.name.rpartition("-v")[0]
+    assert outcome(path, EVERYTHING[kind]()) == "equal"
+
+
+def test_there_are_fixtures() -> None:
+    assert len(list(FIXTURES.glob("*-v1.sb3x"))) >= 5
