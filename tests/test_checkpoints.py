@@ -93,6 +93,41 @@ def test_small_files_are_put_together(folder: Path) -> None:
     assert_equal(load_buffer(folder, device="cpu"), ours)
 
 
+def test_files_stay_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._FEW_STEPS", 0)
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._MOST_FILES", 10)
+    ours, _ = replay("replay", 0, slots=300)
+    for i in range(25):
+        more("replay", [ours], 3, seed=i)
+        ours.checkpoint(folder)
+        assert len(files(folder)) <= 10
+        assert_equal(load_buffer(folder, device="cpu"), ours)
+
+
+def test_a_folder_is_read_while_another_process_writes_to_it(folder: Path) -> None:
+    import threading
+
+    ours, _ = replay("replay", 30)
+    ours.checkpoint(folder)
+    ends = threading.Event()
+
+    def write() -> None:
+        for i in range(60):
+            more("replay", [ours], 2 + i % 5, seed=i)
+            ours.checkpoint(folder)
+        ends.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    n_read = 0
+    while not ends.is_set():
+        assert load_buffer(folder, device="cpu").size() == 30
+        n_read += 1
+    thread.join()
+    assert n_read > 3
+    assert_equal(load_buffer(folder, device="cpu"), ours)
+
+
 def test_steps_that_have_changed_are_written_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sb3_extra_buffers.segments.folders._FEW_STEPS", 0)
     ours, _ = replay("replay", 50, slots=200)

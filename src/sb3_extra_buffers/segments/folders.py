@@ -34,6 +34,10 @@ VERSION = 1
 _KIND = "sb3-extra-buffers checkpoint"
 #: A last file with fewer steps, and fewer bytes, is written again together with what is new, so that files stay few.
 _FEW_STEPS, _FEW_BYTES = 1000, 1 << 20
+#: With so many files all is written anew, as few: a process can only have some hundreds of them open.
+_MOST_FILES = 500
+#: How often a folder is read that is written to meanwhile.
+_MOST_TRIES = 20
 #: Names of files that a checkpoint may remove: those it has written, finished or not. All others are the user's.
 _NAMES = r"[0-9a-f]{12}-\d{12}-\d+\.sb3x|(model|vecnormalize)-\d+-[0-9a-f]{8}\.(zip|pkl)"
 _OURS = re.compile(rf"{_NAMES}|({_NAMES}|checkpoint\.json)\.[0-9a-f]{{8}}{re.escape(UNFINISHED)}")
@@ -126,14 +130,9 @@ def write_list(folder: Path, extra: dict[str, Any]) -> None:
 
 @contextmanager
 def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
-    """The newest complete state of a folder."""
-    checkpoint = read_list(folder)
-    if not checkpoint.entries:
-        raise CorruptDataError(f"{folder} is a checkpoint of a model alone, without a buffer")
+    """The newest complete state of a folder, which may be written to meanwhile: files that are open stay readable."""
     with ExitStack() as stack:
-        segments = []
-        for entry in checkpoint.entries:
-            segments.append(_open_entry(folder, entry, stack))
+        checkpoint, segments = _open_all(folder, stack)
         check_about(checkpoint.buffer)
         stored = StoredBuffer.of(segments)
         expected = checkpoint.entries[0].first
@@ -147,6 +146,23 @@ def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
         if not 0 <= stored.skipped <= stored.n_stored:
             raise CorruptDataError(f"{folder}: {LIST} names step {checkpoint.oldest}, which no file has")
         yield stored
+
+
+def _open_all(folder: Path, stack: ExitStack) -> tuple[Checkpoint, list[Segment]]:
+    """The list and all its files. If another process writes a checkpoint in between, once more."""
+    for _ in range(_MOST_TRIES):
+        checkpoint = read_list(folder)
+        if not checkpoint.entries:
+            raise CorruptDataError(f"{folder} is a checkpoint of a model alone, without a buffer")
+        try:
+            with ExitStack() as opened:
+                segments = [_open_entry(folder, entry, opened) for entry in checkpoint.entries]
+                stack.push(opened.pop_all())
+                return checkpoint, segments
+        except CorruptDataError:
+            if read_list(folder) == checkpoint:
+                raise
+    raise CorruptDataError(f"{folder} is written to so often that it cannot be read. Copy it, and read the copy")
 
 
 def _open_entry(folder: Path, entry: Entry, stack: ExitStack) -> Segment:
@@ -259,6 +275,8 @@ class CheckpointWriter:
     def _planned(self, contents: Contents, life: str, oldest: int, changes: Any) -> list[Entry | tuple[int, int]]:
         """Files of the last checkpoint that are part of the next, and steps that are to be written, in their order."""
         old = [entry for entry in self._old_entries(life, changes) if entry.last > oldest]
+        if len(old) >= _MOST_FILES:
+            old = []
         last = old[-1] if old else None
         end = oldest + contents.n_steps
         if last is not None and last.last < end and last.count < _FEW_STEPS and last.bytes < _FEW_BYTES:
