@@ -236,6 +236,80 @@ def test_a_failed_checkpoint_leaves_the_last_one(folder: Path, monkeypatch: pyte
     assert_equal(load_buffer(folder, device="cpu"), ours)
 
 
+def test_files_of_the_last_checkpoint_stay_until_the_next_is_complete(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where steps that it holds are written anew: a kill at the worst moment is an error in front of the list."""
+    from sb3_extra_buffers.segments import folders
+
+    ours, _ = replay("replay", 45)
+    ours.checkpoint(folder)
+    copy = load_buffer(folder, device="cpu")
+    replacing = folders.replacing
+
+    def killed(path: Any) -> Any:
+        if Path(path).name == LIST:
+            raise OSError(5, "killed")
+        return replacing(path)
+
+    for change in (ours.rewards, ours.observations):
+        change[3] = 7
+        monkeypatch.setattr(folders, "replacing", killed)
+        with pytest.raises(OSError, match="killed"):
+            ours.checkpoint(folder)
+        monkeypatch.setattr(folders, "replacing", replacing)
+        assert_equal(load_buffer(folder, device="cpu"), copy)
+    ours.checkpoint(folder)
+    assert_equal(load_buffer(folder, device="cpu"), ours)
+
+
+def test_damaged_files_of_the_last_checkpoint_are_written_again(folder: Path) -> None:
+    ours, _ = replay("replay", 45)
+    ours.checkpoint(folder)
+    [name] = files(folder)
+    (folder / name).write_bytes((folder / name).read_bytes()[:-9])
+    ours.checkpoint(folder)
+    assert_equal(load_buffer(folder, device="cpu"), ours)
+
+
+def test_two_buffers_that_were_loaded_from_one_folder_do_not_mix(folder: Path) -> None:
+    ours, _ = replay("replay", 20)
+    ours.checkpoint(folder)
+    one, two = load_buffer(folder, device="cpu"), load_buffer(folder, device="cpu")
+    for buffer, value in ((one, 1), (two, 2)):  # nothing but observations tells them apart
+        obs = np.full((N_ENVS, *REPLAY["replay"][2].shape), value, np.uint8)
+        buffer.add(obs, obs, np.zeros((N_ENVS, 1)), np.zeros(N_ENVS), np.zeros(N_ENVS), [{}] * N_ENVS)
+    one.checkpoint(folder)
+    two.checkpoint(folder)
+    assert_equal(load_buffer(folder, device="cpu"), two)
+
+
+def test_an_interrupted_wait_does_not_let_two_checkpoints_run_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    ours, _ = replay("replay", 45)
+    ours.checkpoint(folder, background=True)
+    thread = ours._writer._thread
+    join = thread.join
+    monkeypatch.setattr(thread, "join", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        ours.wait_for_checkpoint()
+    assert ours._writer._thread is thread
+    monkeypatch.setattr(thread, "join", join)
+    ours.wait_for_checkpoint()
+    assert thread not in threading.enumerate()
+
+
+def test_a_list_cannot_name_places_elsewhere(folder: Path, tmp_path: Path) -> None:
+    import zlib
+
+    replay("replay", 20)[0].checkpoint(folder)
+    state = json.loads(json.loads((folder / LIST).read_bytes())["state"])
+    for life in ("../evil", str(tmp_path / "evil"), "", "x" * 12, 7, None):
+        inner = json.dumps({**state, "life": life})
+        (folder / LIST).write_text(json.dumps({"checksum": zlib.crc32(inner.encode()), "state": inner}))
+        with pytest.raises(CorruptDataError, match=LIST):
+            load_buffer(folder)
+
+
 def test_damaged_lists_and_files(folder: Path) -> None:
     ours, _ = replay("replay", 45)
     ours.checkpoint(folder)

@@ -104,6 +104,21 @@ for step in play(REPLAY["replay"][2], ACTIONS, N_ENVS, 70):
     assert_same_samples(load_buffer(tmp_path / "process", device="cpu"), theirs)
 
 
+def test_only_what_holds_something_and_belongs_to_the_process_is_kept(tmp_path: Path) -> None:
+    ours, theirs = pair("replay", tmp_path, keep=True)
+    for step in play(REPLAY["replay"][2], ACTIONS, N_ENVS, 70):
+        add_to_replay([ours, theirs], step)
+    ours.close()
+    empty, _ = pair("replay", tmp_path, keep=True)  # as `DQN.load` makes it for a model that only predicts
+    empty.close()
+    assert_same_samples(load_buffer(tmp_path, device="cpu"), theirs)
+    other, _ = pair("replay", tmp_path, keep=True)
+    add_to_replay([other], next(iter(play(REPLAY["replay"][2], ACTIONS, N_ENVS, 1))))
+    other._made_by = os.getpid() + 1  # a forked child has the buffer of its parent
+    other.close()
+    assert_same_samples(load_buffer(tmp_path, device="cpu"), theirs)
+
+
 def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="keep=True"):
         CompressedReplayBuffer(10, REPLAY["replay"][2], ACTIONS, keep=True)

@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import ArgumentError
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.buffers import BaseBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
@@ -30,7 +32,7 @@ from sb3_extra_buffers.compressed.contents import (
     stand_at,
 )
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
-from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.errors import CodecError, CorruptDataError
 from sb3_extra_buffers.recording import RecordBuffer
 from sb3_extra_buffers.segments.dealing import deal
 from sb3_extra_buffers.segments.folders import is_checkpoint, open_checkpoint
@@ -67,6 +69,8 @@ def open_stored(path: str | os.PathLike[str]) -> Iterator[StoredBuffer]:
         return
     if Path(path).is_dir():
         raise FileNotFoundError(f"{path} is a folder without a checkpoint: buffer.checkpoint(folder) writes one")
+    if Path(path).exists() and not Path(path).is_file():
+        raise CorruptDataError(f"{path} is no file: it cannot hold a buffer")
     with open(path, "rb") as file:
         try:
             yield StoredBuffer.of_file(file)
@@ -109,6 +113,29 @@ def load_buffer(
     :param env: for hindsight replay: the env whose `compute_reward` is called; `buffer.set_env(env)` does the same
     :return: a buffer of the class that was saved
     """
+    get_device(device)  # a device that cannot be is no fault of the file
+    try:
+        return _load(
+            path, buffer_size=buffer_size, n_envs=n_envs, device=device, compression_method=compression_method, env=env,
+            directory=directory, keep=keep,
+        )  # fmt: skip
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, SyntaxError, ArgumentError) as error:
+        raise CorruptDataError(
+            f"{path} cannot be read: it holds something that cannot be ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _load(
+    path: str | os.PathLike[str],
+    *,
+    buffer_size: int | None,
+    n_envs: int | None,
+    device: Any,
+    compression_method: Any,
+    env: VecEnv | None,
+    directory: str | os.PathLike[str] | None,
+    keep: bool,
+) -> Any:
     with open_stored(path) as stored:
         buffer_class = _class_of(stored)
         if buffer_class is CompressedArray or issubclass(buffer_class, RecordBuffer):
@@ -174,6 +201,8 @@ def _make(buffer_class: Any, about: dict[str, Any], size: int, n_envs: int, devi
     except ImportError:
         raise
     except Exception as error:
+        if "compression_method" in changes and isinstance(error, CodecError):
+            raise
         raise CorruptDataError(f"The file describes a {buffer_class.__name__} that cannot be made: {error}") from error
 
 
@@ -187,6 +216,8 @@ def _fill(buffer: Any, stored: StoredBuffer, *, encode: bool = False) -> None:
     if n_steps > about["slots"]:
         raise CorruptDataError(f"The file has {n_steps} steps in {about['slots']} slots")
     whole = {name: stored.whole(name) for name in stored.names("whole")}
+    if isinstance(buffer, HerReplayBuffer):
+        _check_episodes(stored, whole)
     is_same = (buffer.buffer_size, buffer.n_envs) == (about["slots"], n_envs) and _is_whole_ring(stored)
     if is_same:
         slots = (about["oldest"] + np.arange(n_steps)) % about["slots"]
@@ -215,6 +246,17 @@ def _fill(buffer: Any, stored: StoredBuffer, *, encode: bool = False) -> None:
     buffer._stand_after(kept)
     if isinstance(buffer, HerReplayBuffer):
         _number_episodes(buffer, kept)
+
+
+def _check_episodes(stored: StoredBuffer, whole: dict[str, Any]) -> None:
+    """CorruptDataError unless episodes lie within the ring: SB3 counts through them."""
+    slots = stored.about["slots"]
+    numbers = {name: stored.array(name) for name in ("ep_start", "ep_length")} | {
+        "_current_ep_start": whole["_current_ep_start"]
+    }
+    for name, values in numbers.items():
+        if values.size and not 0 <= values.min() <= values.max() <= slots:
+            raise CorruptDataError(f"A file is damaged: {name!r} goes beyond the {slots} slots")
 
 
 def _is_whole_ring(stored: StoredBuffer) -> bool:

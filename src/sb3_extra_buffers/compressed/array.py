@@ -65,6 +65,9 @@ class CompressedArray(ArrayView):
 
     @classmethod
     def _from_stored(cls, stored: StoredBuffer) -> CompressedArray:
+        shapes = [(stored.about.get("arguments") or {}).get(name) for name in ("shape", "obs_shape")]
+        if not all(isinstance(one, list) and all(type(n) is int and n >= 0 for n in one) for one in shapes):
+            raise CorruptDataError(f"The file describes an array of the shape {shapes}")
         made = make_from_file(cls, stored.about)
         cells = np.arange(made.leaf.plan.n_cells)
         if len(cells) != stored.n_steps:

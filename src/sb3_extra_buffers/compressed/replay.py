@@ -36,6 +36,7 @@ class ReplayObservations(CompressedObservations):
     """What is particular to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
+    _made_by = -1
     _options_class: ClassVar[type[CompressionOptions]] = ReplayOptions
 
     def _set_up(self, arguments: dict[str, Any]) -> None:
@@ -43,6 +44,7 @@ class ReplayObservations(CompressedObservations):
         # SB3's trick of one array for both is not needed here, and it would lose the terminal observation (SB3 #934).
         arguments.pop("optimize_memory_usage", None)
         super()._set_up(arguments)
+        self._made_by = os.getpid()
         if getattr(self._options, "keep", False):
             atexit.register(_close, weakref.ref(self))
 
@@ -54,17 +56,21 @@ class ReplayObservations(CompressedObservations):
         self.wait_for_checkpoint()
         with self._lock:
             options = self._options
-            if getattr(options, "keep", False):
+            if self._is_kept() and self._age > 0:  # one that never got a step replaces nothing, e.g. that of `DQN.load`
                 self.checkpoint(vars(options)["directory"])
-                vars(options)["keep"] = False
+            vars(options)["keep"] = False
             self.reset()
             for leaf in self._leaves.values():
                 leaf.clear()
                 if isinstance(leaf.store, BlockStore):
                     leaf.store.let_go_of_files()
 
+    def _is_kept(self) -> bool:
+        """Whether the directory is to hold a checkpoint in the end. Only the process that made the buffer writes it."""
+        return bool(getattr(self.__dict__.get("_options"), "keep", False)) and self._made_by == os.getpid()
+
     def __del__(self) -> None:
-        if getattr(self.__dict__.get("_options"), "keep", False):
+        if self._is_kept():
             self.close()
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *more: Any) -> None:
@@ -108,7 +114,7 @@ class ReplayObservations(CompressedObservations):
 
 def _close(reference: weakref.ref[Any]) -> None:
     buffer = reference()
-    if buffer is not None:
+    if buffer is not None and buffer._is_kept():
         buffer.close()
 
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from sb3_extra_buffers.store.format import number_dtype
+
 
 class RecordDtypes(NamedTuple):
     """One dtype per part of a record; `action` may have a shape, as in ``np.dtype((np.float32, (6,)))``."""
@@ -38,7 +40,9 @@ class RecordDtypes(NamedTuple):
 def dtypes_from_json(said: Any) -> dict[str, Any]:
     """A user's ``dtypes=``, from what `RecordDtypes.to_json` has written. KeyError, TypeError or ValueError if it has not."""
     base, shape = said["action"]
-    return {**said, "action": np.dtype((np.dtype(base), tuple(int(n) for n in shape)))}
+    numbers = {name: str(number_dtype(said[name])) for name in ("frame", "reward")}
+    features = [str(number_dtype(one)) for one in said["features"]]
+    return {**numbers, "features": features, "action": np.dtype((number_dtype(base), tuple(int(n) for n in shape)))}
 
 
 def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> RecordDtypes:

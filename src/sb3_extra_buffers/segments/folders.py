@@ -9,10 +9,14 @@ at any moment leaves the state before or the state after. A segment whose steps 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import secrets
+import sys
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,7 +43,8 @@ _MOST_FILES = 500
 #: How often a folder is read that is written to meanwhile.
 _MOST_TRIES = 20
 #: Names of files that a checkpoint may remove: those it has written, finished or not. All others are the user's.
-_NAMES = r"[0-9a-f]{12}-\d{12}-\d+\.sb3x|(model|vecnormalize)-\d+-[0-9a-f]{8}\.(zip|pkl)"
+_SEGMENT_NAME = r"[0-9a-f]{12}-\d{12}-\d+-[0-9a-f]{8}\.sb3x"
+_NAMES = rf"{_SEGMENT_NAME}|(model|vecnormalize)-\d+-[0-9a-f]{{8}}\.(zip|pkl)"
 _OURS = re.compile(rf"{_NAMES}|({_NAMES}|checkpoint\.json)\.[0-9a-f]{{8}}{re.escape(UNFINISHED)}")
 
 
@@ -99,11 +104,14 @@ class Checkpoint:
             numbers = [n for one in entries for n in (one.bytes, one.checksum, one.first, one.count, one.arrays)]
             if not all(type(n) is int and n >= 0 for n in [*numbers, said["oldest"]]):
                 raise CorruptDataError(f"{LIST} is damaged: {numbers}")
-            if not all(re.fullmatch(r"[\w-]+\.sb3x", one.file) for one in entries):  # nothing outside of the folder
+            names, life = [one.file for one in entries], said["life"]
+            if not all(re.fullmatch(_SEGMENT_NAME, name) for name in names) or len(set(names)) < len(names):
                 raise CorruptDataError(f"{LIST} is damaged: it names {[one.file for one in entries]}")
+            if not re.fullmatch(r"[0-9a-f]{12}", life) and (entries or life):  # it becomes part of file names
+                raise CorruptDataError(f"{LIST} is damaged: it names the life {life!r}")
             if not isinstance(said["extra"], dict) or not isinstance(said["buffer"], dict):
                 raise CorruptDataError(f"{LIST} is damaged")
-            return cls(str(said["life"]), said["oldest"], said["buffer"], entries, said["extra"])
+            return cls(life, said["oldest"], said["buffer"], entries, said["extra"])
         except CorruptDataError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -167,10 +175,9 @@ def _open_all(folder: Path, stack: ExitStack) -> tuple[Checkpoint, list[Segment]
 
 def _open_entry(folder: Path, entry: Entry, stack: ExitStack) -> Segment:
     path = folder / entry.file
-    try:
-        file = stack.enter_context(open(path, "rb"))  # noqa: SIM115
-    except FileNotFoundError:
-        raise CorruptDataError(f"{folder} lacks {entry.file}; `sb3-extra-buffers repair` keeps what is there") from None
+    if not path.is_file():
+        raise CorruptDataError(f"{folder} lacks {entry.file}; `sb3-extra-buffers repair` keeps what is there")
+    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115
     end = file.seek(0, 2)
     try:
         segment = Segment(file, 0, end)
@@ -179,6 +186,13 @@ def _open_entry(folder: Path, entry: Entry, stack: ExitStack) -> Segment:
     if segment.end != end or segment.checksum != entry.checksum:
         raise CorruptDataError(f"{path} is another file than the one that {LIST} names")
     return segment
+
+
+def _report_error(reference: weakref.ref[CheckpointWriter]) -> None:
+    """At the end of the process: what went wrong in the background, if nobody has asked."""
+    writer = reference()
+    if writer is not None and writer._error is not None:
+        sys.stderr.write(f"The checkpoint in {writer.folder} was not written: {writer._error}\n")
 
 
 class CheckpointWriter:
@@ -191,7 +205,9 @@ class CheckpointWriter:
         self.folder = Path(folder)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._trusted: tuple[str, Any] | None = None  # life and state of the observations that the files are known to hold
+        # Life and state of the observations that the files are known to hold, and the checksum of the list that says so.
+        self._trusted: tuple[str, Any, int] | None = None
+        atexit.register(_report_error, weakref.ref(self))
 
     def write(
         self, contents: Contents, *, life: str, age: int, changes: Any, extra: dict[str, Any], background: bool = False
@@ -226,7 +242,7 @@ class CheckpointWriter:
                         file.write(data.getbuffer())
             with replacing(self.folder / LIST) as file:
                 file.write(checkpoint.to_json())
-            self._trusted = life, changes
+            self.trust(life, changes)
             remove_others(self.folder, checkpoint)
 
         if background:
@@ -237,16 +253,16 @@ class CheckpointWriter:
 
     def wait(self) -> None:
         """Until what runs in the background is written. Raises what went wrong."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join()
+        if self._thread is not None:
+            self._thread.join()  # forgotten only when it has ended: it must not run beside the next one
+            self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def trust(self, life: str, changes: Any) -> None:
-        """The buffer was loaded from this folder: its files hold what the buffer holds."""
-        self._trusted = life, changes
+        """The files of this folder hold what the buffer holds."""
+        self._trusted = life, changes, zlib.crc32((self.folder / LIST).read_bytes())
 
     def _start(self, finish: Callable[[], None]) -> None:
         def run() -> None:
@@ -261,7 +277,8 @@ class CheckpointWriter:
     def _segment(
         self, contents: Contents, first: int, last: int, life: str, oldest: int, *, in_memory: bool
     ) -> tuple[Entry, BytesIO | None]:
-        name = f"{life}-{oldest + first:012d}-{last - first}{SUFFIX}"
+        # Never the name of a file that the last list names: it must stay as it is until the next list is there.
+        name = f"{life}-{oldest + first:012d}-{last - first}-{secrets.token_hex(4)}{SUFFIX}"
         run, arrays = contents.run(first, last), _arrays_checksum(contents, first, last)
         if in_memory:
             data = BytesIO()
@@ -294,20 +311,21 @@ class CheckpointWriter:
         return planned
 
     def _old_entries(self, life: str, changes: Any) -> list[Entry]:
-        if self._trusted != (life, changes):
-            return []
         try:
-            old = read_list(self.folder)
+            data = (self.folder / LIST).read_bytes()
+            if self._trusted != (life, changes, zlib.crc32(data)):
+                return []
+            return Checkpoint.from_json(data).entries
         except (OSError, CorruptDataError):
             return []
-        return old.entries if old.life == life else []
 
     def _has_same_arrays(self, contents: Contents, entry: Entry, oldest: int) -> bool:
         """Whether a file is there, and nothing has changed what belongs to its steps."""
         path = self.folder / entry.file
         first, last = entry.first - oldest, entry.last - oldest
         if first >= 0:
-            return path.is_file() and _arrays_checksum(contents, first, last) == entry.arrays
+            is_there = path.is_file() and path.stat().st_size == entry.bytes
+            return is_there and _arrays_checksum(contents, first, last) == entry.arrays
         try:  # its first steps were overwritten: compare the others
             with ExitStack() as stack:
                 segment = _open_entry(self.folder, entry, stack)

@@ -181,7 +181,7 @@ class StoredRun:
         said = self.segment.array(f"object/{name}", np.uint8, (None,)).tobytes()
         try:
             values = [value_from_json(one) for one in json.loads(said)]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise CorruptDataError(f"A segment is damaged: {name!r} cannot be read: {error}") from error
         if len(values) != self.count * self.n_envs:
             raise CorruptDataError(f"A segment is damaged: {name!r} has {len(values)} values for {self.count} steps")
@@ -277,6 +277,11 @@ def check_header(segment: Segment) -> None:
     if not all(type(one) is int and 0 <= one < 2**40 for one in numbers):
         raise CorruptDataError(f"A segment is damaged: it says {numbers} of its steps")
     check_about(buffer)
+    for one in header["sections"]:  # before anything is made for so many steps
+        rows = header["count"] * (buffer["n_envs"] if one["name"].endswith("/heads") else 1)
+        shape, is_by_step = one.get("shape"), one["name"].startswith("array/") or one["name"].endswith("/heads")
+        if is_by_step and (not isinstance(shape, list) or shape[:1] != [rows]):
+            raise CorruptDataError(f"A segment is damaged: {one['name']!r} has the shape {shape} for {header['count']} steps")
 
 
 def check_about(buffer: dict[str, Any]) -> None:

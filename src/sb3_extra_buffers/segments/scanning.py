@@ -77,9 +77,9 @@ def _in_folder(folder: Path, stack: ExitStack) -> Iterator[Finding]:
 
 
 def _first_of_name(name: str) -> int:
-    """Names say where segments begin: ``<life>-<first>-<count>.sb3x``."""
+    """Names say where segments begin: ``<life>-<first>-<count>-<token>.sb3x``."""
     parts = name.split("-")
-    return int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else 0
+    return int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else 0
 
 
 def _in_file(file: BinaryIO, name: str) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.store.format import number_dtype
 
 _MOST_KEYS = 10_000
 
@@ -23,9 +24,10 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         bounds = {name: _bound_to_json(value) for name, value in (("low", space.low), ("high", space.high))}
         return {"type": "Box", "shape": list(map(int, space.shape)), "dtype": np.dtype(space.dtype).str, **bounds}
     if isinstance(space, spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+        return {"type": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": np.dtype(space.dtype).str}
     if isinstance(space, spaces.MultiDiscrete):
-        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "dtype": np.dtype(space.dtype).str}
+        start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec))).tolist()
+        return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": start, "dtype": np.dtype(space.dtype).str}
     if isinstance(space, spaces.MultiBinary):
         return {
             "type": "MultiBinary",
@@ -33,6 +35,8 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
             "is_number": isinstance(space.n, (int, np.integer)),
         }
     if isinstance(space, spaces.Dict):
+        if other := [key for key in space.spaces if not isinstance(key, str)]:
+            raise ValueError(f"A Dict space with the keys {other} cannot be saved: keys must be strings")
         return {"type": "Dict", "spaces": [[key, space_to_json(sub)] for key, sub in space.spaces.items()]}
     raise ValueError(f"A space of type {type(space).__name__} cannot be saved: {space}. Save with pickle instead")
 
@@ -50,15 +54,17 @@ def space_from_json(said: Any) -> spaces.Space[Any]:
 def _parsed(said: Any, depth: int) -> spaces.Space[Any]:
     kind = said["type"]
     if kind == "Box":
-        shape, dtype = _shape(said["shape"]), np.dtype(said["dtype"])
+        shape, dtype = _shape(said["shape"]), number_dtype(said["dtype"])
         if dtype.kind not in "biuf":
             raise CorruptDataError(f"A file describes a Box of {dtype}; it must hold numbers")
         low, high = (_bound_from_json(said[name], shape, dtype) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        return spaces.Discrete(int(said["n"]), start=int(said["start"]))
+        return _with_dtype(spaces.Discrete(int(said["n"]), start=int(said["start"])), number_dtype(said["dtype"]))
     if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(np.array(said["nvec"], np.int64), dtype=np.dtype(said["dtype"]).type)
+        nvec, start = (np.array(said[name], np.int64) for name in ("nvec", "start"))
+        more: dict[str, Any] = {"start": start} if start.any() else {}
+        return spaces.MultiDiscrete(nvec, dtype=number_dtype(said["dtype"]).type, **more)
     if kind == "MultiBinary":
         shape = _shape(said["shape"])
         return spaces.MultiBinary(shape[0] if said["is_number"] else shape)
@@ -73,9 +79,16 @@ def _parsed(said: Any, depth: int) -> spaces.Space[Any]:
                            "MultiBinary and Dict")  # fmt: skip
 
 
+def _with_dtype(space: spaces.Discrete, dtype: np.dtype[Any]) -> spaces.Discrete:
+    """Of versions of Gymnasium where it can be another than int64."""
+    if space.dtype == dtype:
+        return space
+    return spaces.Discrete(int(space.n), start=int(space.start), dtype=dtype.type)
+
+
 def _shape(said: Any) -> tuple[int, ...]:
     shape = tuple(int(n) for n in said)
-    if any(n < 0 for n in shape) or math.prod(max(n, 1) for n in shape) >= 2**40:
+    if any(n < 0 for n in shape) or math.prod(max(n, 1) for n in shape) >= 2**27:
         raise CorruptDataError(f"A file describes a space of shape {shape}")
     return shape
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from sb3_extra_buffers.store.format import number_dtype
+
 _ARRAY, _SCALAR, _TUPLE, _DICT, _ORDERED = "$array", "$scalar", "$tuple", "$dict", "$ordered"
 _TAGS = {_ARRAY, _SCALAR, _TUPLE, _DICT, _ORDERED}
 _DEEPEST = 64
@@ -58,9 +60,7 @@ def value_from_json(said: Any) -> Any:
     if len(said) == 1:
         [(tag, inner)] = said.items()
         if tag in (_ARRAY, _SCALAR):
-            dtype: np.dtype[Any] = np.dtype(str(inner[0]))
-            if dtype.kind not in "biufc":
-                raise ValueError(f"no dtype of numbers: {inner[0]!r}")
+            dtype = number_dtype(inner[0])
             array = np.frombuffer(base64.b64decode(inner[2], validate=True), dtype).astype(dtype.newbyteorder("="))
             array = array.reshape([int(n) for n in inner[1]])
             return array if tag == _ARRAY else array[()]

@@ -23,7 +23,7 @@ from sb3_extra_buffers.errors import CorruptDataError, MissingBackendError
 from sb3_extra_buffers.native.store import BASE, COLUMNS, LENGTH, PREVIOUS
 from sb3_extra_buffers.store.base import Cells, Store
 from sb3_extra_buffers.store.detect import default_block_frames
-from sb3_extra_buffers.store.format import Section, Segment
+from sb3_extra_buffers.store.format import Section, Segment, number_dtype
 from sb3_extra_buffers.store.host.blocks import BlockStore
 from sb3_extra_buffers.store.host.coding import Coding
 from sb3_extra_buffers.store.layout import SMALLEST_FRAME, FrameLayout
@@ -101,7 +101,7 @@ class Extract:
         """What `sections` has written. CorruptDataError if that cannot be."""
         try:
             layout = FrameLayout(
-                tuple(map(int, about["shape"])), _number_dtype(about["dtype"]), int(about["stack"]), int(about["axis"])
+                tuple(map(int, about["shape"])), number_dtype(about["dtype"]), int(about["stack"]), int(about["axis"])
             )
             block_frames, codings, chosen = int(about["block_frames"]), list(about["codings"]), about["chosen"]
             for coding in map(Coding.restored, codings):
@@ -144,13 +144,6 @@ def _small(numbers: NDArray[np.int64]) -> NDArray[Any]:
     """The same in 32 bits, where they are enough."""
     fits = not numbers.size or (numbers.min() >= -(2**31) and numbers.max() < 2**31)
     return numbers.astype(np.int32) if fits else numbers
-
-
-def _number_dtype(said: Any) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = np.dtype(str(said))
-    if dtype.kind not in "biufc":
-        raise ValueError(f"dtype {said!r}")
-    return dtype
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -34,7 +35,7 @@ _MOST_INFLATED = 1032
 #: Bytes that are read or written at a time.
 PART_BYTES = 1 << 20
 #: dtypes that a section may have: numbers only.
-_KINDS = "biufc"
+_DTYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}|\?|[<>|=]\?|bool|u?int\d{1,2}|float\d{1,3}")
 
 
 @dataclass
@@ -165,8 +166,8 @@ class Segment:
         :param shape: what it must be, with None for any number
         """
         about, _, _ = self._section(name)
-        found, sizes = _dtype_of(about.get("dtype")), about.get("shape")
-        if found is None or not isinstance(sizes, list) or not all(map(_is_count, sizes)):
+        found, sizes = number_dtype(about.get("dtype")), about.get("shape")
+        if not isinstance(sizes, list) or not all(map(_is_count, sizes)):
             raise CorruptDataError(f"A segment is damaged: {name!r} is no array of numbers")
         fits = shape is None or (len(sizes) == len(shape) and all(b in (None, a) for a, b in zip(sizes, shape, strict=True)))
         if not fits or (dtype is not None and found.newbyteorder("=") != np.dtype(dtype).newbyteorder("=")):
@@ -179,7 +180,7 @@ class Segment:
             raise CorruptDataError(f"A segment is damaged: {name!r} cannot have {n_bytes} bytes")
         out = np.empty(sizes, found)
         room, filled = memoryview(out.reshape(-1).view(np.uint8)) if n_bytes else memoryview(bytearray()), 0
-        for part in _inflated(self.parts(name), name) if is_packed else self.parts(name):
+        for part in _inflated(self.parts(name), name, n_bytes) if is_packed else self.parts(name):
             if filled + len(part) > n_bytes:
                 raise CorruptDataError(f"A segment is damaged: {name!r} has more than {n_bytes} bytes")
             room[filled : filled + len(part)] = part
@@ -244,12 +245,17 @@ def segments_in(file: BinaryIO) -> Iterator[Segment]:
         begin = segment.end
 
 
-def _inflated(parts: Iterator[bytes], name: str) -> Iterator[bytes]:
-    inflater = zlib.decompressobj()
+def _inflated(parts: Iterator[bytes], name: str, n_bytes: int) -> Iterator[bytes]:
+    """What zlib makes of it, a part at a time, and hardly more than n_bytes of it."""
+    inflater, left = zlib.decompressobj(), n_bytes + 1
     try:
         for part in parts:
-            yield inflater.decompress(part)
-        yield inflater.flush()
+            while part and left > 0:
+                inflated = inflater.decompress(part, min(left, PART_BYTES))
+                left -= len(inflated)
+                part = inflater.unconsumed_tail
+                yield inflated
+        yield inflater.flush(1 << 10) if left > 0 else b""
     except zlib.error as error:
         raise CorruptDataError(f"A segment is damaged: {name!r}: {error}") from error
 
@@ -264,12 +270,14 @@ def _parsed(said: bytes) -> dict[str, Any]:
     return header
 
 
-def _dtype_of(said: Any) -> np.dtype[Any] | None:
+def number_dtype(said: Any) -> np.dtype[Any]:
+    """The dtype of numbers that a file names; CorruptDataError for all else. NumPy would compile parts of other strings."""
+    if not isinstance(said, str) or not _DTYPE.fullmatch(said):
+        raise CorruptDataError(f"A file names the dtype {said!r}; it must be one of numbers, e.g. '<f4'")
     try:
-        dtype: np.dtype[Any] = np.dtype(said) if isinstance(said, str) and len(said) < 8 else np.dtype("V1")
-    except (TypeError, ValueError):
-        return None
-    return dtype if dtype.kind in _KINDS else None
+        return np.dtype(said)
+    except TypeError as error:
+        raise CorruptDataError(f"A file names the dtype {said!r}: {error}") from error
 
 
 def _is_count(value: Any) -> bool:
