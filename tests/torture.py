@@ -71,7 +71,7 @@ def saves_for_ever(path: Path, report: int, *, folder: bool, seed: int) -> None:
     """Add some steps, save, say so; never ends."""
     rng = random.Random(seed)
     buffer, step = new_buffer(), 0
-    if path.exists():
+    if (path / "checkpoint.json").exists() if folder else path.exists():
         buffer = load_buffer(path, device="cpu")
         step = int(buffer.rewards[buffer._kept_slots()[-1], 0]) + 1
     while True:

@@ -170,15 +170,30 @@ static void copy_frames(const group *group, const uint8_t *frames, int64_t first
     }
 }
 
-/* The same for frames of a raw block that lies in a file. */
-static int32_t read_frames(const group *group) {
+/* The same for frames of a raw block that lies in a file: to where they belong or, if observations share frames, to `room` first. */
+static int32_t read_frames(const group *group, uint8_t *room) {
     const sb3x_config *config = &group->batch->store->config;
-    for (int64_t i = group->begin; i < group->end; i++) {
-        int64_t first = first_frame(group, i), low = first > 0 ? first : 0;
-        int64_t high = first + config->stack < config->block_frames ? first + config->stack : config->block_frames;
-        if (low >= high) continue;
-        const int64_t from = low * config->frame_bytes, n = (high - low) * config->frame_bytes;
-        if (!read_block(group->batch->store, group->block, from, n, place_of(group, i, low - first))) return SB3X_UNREADABLE;
+    const int64_t size = config->frame_bytes;
+    int64_t least = config->block_frames, most = 0, sum = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = group->begin; i < group->end; i++) {
+            int64_t first = first_frame(group, i), low = first > 0 ? first : 0;
+            int64_t high = first + config->stack < config->block_frames ? first + config->stack : config->block_frames;
+            if (low >= high) continue;
+            if (pass == 0) {
+                if (low < least) least = low;
+                if (high > most) most = high;
+                sum += high - low;
+            } else if (!read_block(group->batch->store, group->block, low * size, (high - low) * size,
+                                   place_of(group, i, low - first))) {
+                return SB3X_UNREADABLE;
+            }
+        }
+        if (pass == 0 && most - least < sum) {
+            if (!read_block(group->batch->store, group->block, least * size, (most - least) * size, room)) return SB3X_UNREADABLE;
+            copy_frames(group, room, least, most);
+            return SB3X_OK;
+        }
     }
     return SB3X_OK;
 }
@@ -284,7 +299,7 @@ static int32_t copy_group(const batch *batch, int64_t begin, int64_t end, int64_
         block read = *one;
         int32_t status = SB3X_OK;
         if (store->arena.file && one->base == BLOCK_RAW) {
-            status = read_frames(&group);
+            status = read_frames(&group, spares + (batch->room - config->block_frames) * config->frame_bytes);
         } else if (one->base == BLOCK_RAW) {
             copy_frames(&group, one->data, 0, config->block_frames);
         } else {
