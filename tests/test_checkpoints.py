@@ -489,6 +489,13 @@ def test_wrong_uses_of_the_callback(folder: Path) -> None:
         resume(folder, Corridor())
 
 
+def test_a_missing_model_is_said(folder: Path) -> None:
+    dqn().learn(30, callback=BufferCheckpointCallback(10, folder))
+    next(iter(folder.glob("model-*.zip"))).unlink()
+    with pytest.raises(CorruptDataError, match=r"lacks model-30-.*load_buffer"):
+        resume(folder, DummyVecEnv([Corridor]))
+
+
 def test_the_checkpoint_names_what_it_holds_and_removes_the_rest(folder: Path) -> None:
     model = dqn()
     model.learn(200, callback=BufferCheckpointCallback(20, folder))

@@ -159,6 +159,19 @@ assert_same_samples(ours, theirs)
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=True)
 
 
+def test_what_is_resident_is_what_is_used() -> None:
+    """A part of benchmarks/saving.py: noise, which nothing makes smaller."""
+    import json
+
+    script, found = Path(__file__).parents[1] / "benchmarks" / "saving.py", {}
+    for part in ("directory", "memory"):
+        command = [sys.executable, str(script), "--part", part, "--noise", "16000"]
+        found[part] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    stored = found["memory"]["stored MB"]
+    assert stored > 110
+    assert found["memory"]["peak RSS MB"] - found["directory"]["peak RSS MB"] > 0.6 * stored
+
+
 # ---- a disk that is full
 
 

@@ -200,6 +200,18 @@ def test_the_names_of_the_package() -> None:
         assert name in dir(sb3_extra_buffers)
 
 
+def test_links_and_modes_stay(path: Path) -> None:
+    ours, _ = replay("replay", 20)
+    ours.save(path)
+    path.chmod(0o640)
+    link = path.with_name("link")
+    link.symlink_to(path)
+    ours.save(link)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert_equal(load_buffer(link, device="cpu"), ours)
+
+
 def test_files_that_are_none_of_ours(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_buffer(path)

@@ -178,6 +178,8 @@ def test_what_cannot_be_cut_is_refused(tmp_path: Path) -> None:
     made.save(tmp_path / "rollout")
     with pytest.raises(ValueError, match="advantages of a rollout belong to its envs"):
         load_buffer(tmp_path / "rollout", n_envs=3)
+    with pytest.raises(ValueError, match="n_envs=200 is more than the 80 transitions"):
+        load_buffer(tmp_path / "buffer", n_envs=200)
     for name in ("buffer_size", "n_envs"):
         with pytest.raises(ValueError, match=f"{name} must be a positive number"):
             load_buffer(tmp_path / "buffer", **{name: 0})  # type: ignore[arg-type]

@@ -206,6 +206,10 @@ def resume(
         raise ValueError(f"{folder} is a checkpoint of a buffer alone, without a model: load_buffer(folder) reads it")
     if any(Path(str(one)).name != one for one in files):
         raise CorruptDataError(f"{folder} names files elsewhere: {files}")
+    if missing := [one for one in files if not (folder / one).is_file()]:
+        raise CorruptDataError(
+            f"{folder} lacks {', '.join(missing)}: the model cannot be resumed. load_buffer(folder) reads its buffer"
+        )
     algorithm = algorithm or _algorithm(str(name))
     venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
     if len(files) > 1 and not isinstance(venv, VecNormalize):

@@ -240,6 +240,8 @@ def _fill(buffer: Any, stored: StoredBuffer, *, encode: bool = False) -> None:
     else:
         dones = stored.array("dones").astype(bool)
         dealt = deal(dones, buffer.n_envs, buffer.buffer_size)
+        if n_steps and not dealt.n_slots:
+            raise ValueError(f"n_envs={buffer.n_envs} is more than the {dones.size} transitions that there are to be dealt")
         _put_all(buffer, stored, dealt.to, encode=encode)
         kept, cut = dealt.n_slots, dealt.cut
     _end_episodes(buffer, cut)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -19,13 +20,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     If anything is raised, the old one stays as it is, and what was written is removed.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # what a link points to, not the link
     unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
         with open(unfinished, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if target.is_file():
+            shutil.copymode(target, unfinished)  # who may read it stays as it was
         os.replace(unfinished, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
