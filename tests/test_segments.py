@@ -41,7 +41,7 @@ def saved_and_loaded(buffer: Any, path: Path, **changes: Any) -> Any:
     return load_buffer(path, device="cpu", **changes)
 
 
-@pytest.mark.parametrize("n_steps", [0, 1, 7, SLOTS, 45, 4 * SLOTS + 3])
+@pytest.mark.parametrize("n_steps", [0, 1, SLOTS, 4 * SLOTS + 3])
 @pytest.mark.parametrize("kind", REPLAY)
 def test_a_loaded_replay_buffer_is_the_saved_one(kind: str, n_steps: int, path: Path) -> None:
     ours, theirs = replay(kind, n_steps)

@@ -35,8 +35,8 @@ def assert_same_rows(one: list[np.ndarray], other: list[np.ndarray]) -> None:
         assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("n_steps", [0, 8, 45])
-@pytest.mark.parametrize("slots", [1, 5, 29, 30, 31, 200])
+@pytest.mark.parametrize("n_steps", [0, 45])
+@pytest.mark.parametrize("slots", [1, 29, 30, 200])
 @pytest.mark.parametrize("kind", ["replay", "replay-zstd", "replay-vector", "dict", "n-step", "gpu"])
 def test_another_size_keeps_the_newest(kind: str, slots: int, n_steps: int, tmp_path: Path) -> None:
     ours, _ = replay(kind, n_steps)
