@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.errors import CorruptDataError, MissingBackendError
-from sb3_extra_buffers.native.store import BASE, COLUMNS, LENGTH, PIECE, PREVIOUS
+from sb3_extra_buffers.native.store import BASE, COLUMNS, LENGTH, PREVIOUS
 from sb3_extra_buffers.store.base import Cells, Store
 from sb3_extra_buffers.store.detect import default_block_frames
 from sb3_extra_buffers.store.format import Section, Segment, number_dtype
 from sb3_extra_buffers.store.host.blocks import BlockStore
 from sb3_extra_buffers.store.host.coding import Coding
-from sb3_extra_buffers.store.host.rows import RowStore
 from sb3_extra_buffers.store.layout import SMALLEST_FRAME, FrameLayout
 
 #: Bytes of observations that are copied at a time.
@@ -154,9 +153,6 @@ def extract_of(store: Store, cells: Cells) -> Iterator[Extract]:
     :param cells: in the order in which they were written, for each stream; of whole steps
     """
     chosen = None
-    if isinstance(store, RowStore):
-        yield _of_rows(store, cells)
-        return
     if isinstance(store, BlockStore):
         chosen = store.chosen
     else:
@@ -165,33 +161,6 @@ def extract_of(store: Store, cells: Cells) -> Iterator[Extract]:
     with store.taken(cells) as taken:
         codings = [coding.saved() for coding in store.codings]
         yield Extract(store.layout, store.block_frames, codings, chosen, taken.heads, taken.table, taken.n_bytes, taken.parts)
-
-
-def _of_rows(store: RowStore, cells: Cells) -> Extract:
-    """Rows as raw blocks. A next_obs that is the obs of the next step is the same frame; others have one of their own."""
-    layout, n_streams = store.layout, store.n_streams
-    size, written = layout.observation_bytes, np.flatnonzero(store.is_written(cells))
-    columns = store.read_columns(tuple(range(store.n_columns)), np.ascontiguousarray(cells[written]))
-    values = [np.ascontiguousarray(one).reshape(-1).view(np.uint8).reshape(-1, size) for one in columns]
-    n, frames, heads = len(written), values[:1], np.zeros((len(cells), store.n_columns), np.int64)
-    heads[written, 0] = np.arange(1, n + 1)
-    if store.n_columns == 2:
-        is_shared = np.zeros(n, np.bool_)
-        is_shared[: max(n - n_streams, 0)] = (values[1][: max(n - n_streams, 0)] == values[0][n_streams:]).all(axis=1)
-        own = np.flatnonzero(~is_shared)
-        following = np.arange(1, n + 1) + n_streams
-        following[own] = np.arange(n + 1, n + 1 + len(own))
-        heads[written, 1] = following
-        frames = [values[0], values[1][own]]
-    total = sum(map(len, frames))
-    block_frames = default_block_frames(layout, max(total, 1))
-    starts = np.arange(0, total, block_frames)
-    table = np.full((len(starts), COLUMNS), -1, np.int64)  # nothing before them, and raw
-    table[:, LENGTH], table[:, PIECE] = np.minimum(block_frames, total - starts) * size, 0
-    codings = [Coding(make_codec("none")).saved()]
-    return Extract(
-        layout, block_frames, codings, None, heads, table, total * size, lambda: [one.reshape(-1) for one in frames]
-    )
 
 
 def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | None = None, encode: bool = False) -> None:
@@ -257,10 +226,6 @@ def _copy(source: Store, cells: Cells, target: Store, to: Cells) -> None:
     for first in range(0, len(cells), at_once):
         some, into = cells[first : first + at_once], to[first : first + at_once]
         values = [_on_host(one) for one in source.read_columns(columns, np.ascontiguousarray(some))]
-        if isinstance(target, RowStore):  # it finds out by itself what columns share
-            for column, one in enumerate(values):
-                target.write(column, into, one)
-            continue
         if is_steps:
             for i in range(0, len(some), n):
                 target.write_step(int(into[i]) // n, tuple(np.ascontiguousarray(one[i : i + n]) for one in values))
