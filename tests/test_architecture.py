@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"store"},
     {"segments"},
     {"compressed", "contrib", "gpu_buffers", "recording", "vec_buf"},
-    {"training_utils", "persistence", "callbacks", "compat"},
+    {"training_utils", "persistence", "converting", "callbacks", "compat"},
     {"bench"},
     {"cli", "distributed", "__main__"},
     {"__init__"},

@@ -24,8 +24,8 @@ from sb3_extra_buffers.compressed import (
     CompressedReplayBuffer,
     CompressedRolloutBuffer,
 )
+from sb3_extra_buffers.compressed.episodes import end_last_episode
 from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError, UncompressedBufferWarning
-from sb3_extra_buffers.persistence import end_last_episode
 from sb3_extra_buffers.segments.folders import LIST, read_list
 from tests.oracle import add_to_replay, assert_same_samples
 from tests.saved_buffers import ACTIONS, N_ENVS, REPLAY, assert_equal, her, replay

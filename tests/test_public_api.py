@@ -52,7 +52,8 @@ NAMES: dict[str, set[str]] = {
     "recording": {"DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
     "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "resume", "save_checkpoint", "transition_memory"},
-    "persistence": {"compress_buffer", "decompress_buffer", "load_buffer", "merge_buffers"},
+    "persistence": {"load_buffer", "merge_buffers"},
+    "converting": {"compress_buffer", "decompress_buffer"},
     "errors": {
         "CodecError", "CorruptDataError", "FallbackWarning", "HeapFullError", "LossyStorageWarning", "MissingBackendError",
         "NativeLibraryError", "ObservationError", "SB3ExtraBuffersError", "SegmentVersionError",
@@ -75,8 +76,8 @@ NAMES: dict[str, set[str]] = {
 INTERNAL = {"_lazy", "_optional", "bench", "cli", "native", "segments", "spaces"}
 #: What the package itself has, from one of its parts.
 TOP = {
-    "load_buffer": "persistence", "merge_buffers": "persistence", "compress_buffer": "persistence",
-    "decompress_buffer": "persistence", "BufferCheckpointCallback": "callbacks", "resume": "callbacks",
+    "load_buffer": "persistence", "merge_buffers": "persistence", "compress_buffer": "converting",
+    "decompress_buffer": "converting", "BufferCheckpointCallback": "callbacks", "resume": "callbacks",
 }  # fmt: skip
 
 

@@ -229,7 +229,7 @@ def test_files_that_are_none_of_ours(path: Path) -> None:
 
 
 def test_everything_has_a_save_method() -> None:
-    from sb3_extra_buffers.persistence import CLASSES
+    from sb3_extra_buffers.compressed.contents import CLASSES
 
     saved = {type(make()).__name__ for make in EVERYTHING.values()}
     untested = set(CLASSES) - saved

@@ -20,8 +20,8 @@ __version__ = "1.0.0"
 _WHERE = {
     "load_buffer": "persistence",
     "merge_buffers": "persistence",
-    "compress_buffer": "persistence",
-    "decompress_buffer": "persistence",
+    "compress_buffer": "converting",
+    "decompress_buffer": "converting",
     "BufferCheckpointCallback": "callbacks",
     "resume": "callbacks",
 }

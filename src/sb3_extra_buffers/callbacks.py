@@ -24,9 +24,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.compressed.episodes import end_last_episode
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.persistence import check_spaces, end_last_episode, load_buffer
+from sb3_extra_buffers.persistence import check_spaces, load_buffer
 from sb3_extra_buffers.segments.files import replacing
 from sb3_extra_buffers.segments.folders import is_checkpoint, read_list, write_list
 from sb3_extra_buffers.store import MemoryUsage

@@ -1,4 +1,4 @@
-"""Buffers from files: `load_buffer`, `merge_buffers`, and to and from SB3's own buffers. Below: all buffers, and segments.
+"""Buffers from files and from several others: `load_buffer`, `merge_buffers`. Below: all buffers, and segments.
 
 Loading makes a new buffer from what the file says (spaces, arguments: data, never code), then puts the file's steps into it.
 With other sizes it puts them elsewhere; the encoded blocks stay as they are.
@@ -7,30 +7,30 @@ With other sizes it puts them elsewhere; the encoded blocks stay as they are.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import ArgumentError
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.buffers import BaseBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.array import CompressedArray
 from sb3_extra_buffers.compressed.contents import (
+    CLASSES,
     arguments_from_json,
     cells_for,
+    class_named,
     contents_of,
     put_steps,
     restore_state,
-    stand_at,
 )
+from sb3_extra_buffers.compressed.episodes import check_episodes, forget_cut_episodes, stand_with_episodes
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.errors import CodecError, CorruptDataError
 from sb3_extra_buffers.recording import RecordBuffer
@@ -38,26 +38,6 @@ from sb3_extra_buffers.segments.dealing import deal
 from sb3_extra_buffers.segments.folders import is_checkpoint, open_checkpoint
 from sb3_extra_buffers.segments.runs import Contents, Ints, StoredBuffer, put_run
 from sb3_extra_buffers.segments.spaces import space_from_json
-
-#: All classes that a file may name, and where they are. Nothing else is ever imported for a file.
-CLASSES = {
-    name: module
-    for module, names in {
-        "sb3_extra_buffers.compressed": (
-            "CompressedReplayBuffer", "CompressedDictReplayBuffer", "CompressedHerReplayBuffer", "CompressedNStepReplayBuffer",
-            "CompressedRolloutBuffer", "CompressedDictRolloutBuffer", "CompressedArray",
-        ),
-        "sb3_extra_buffers.contrib": (
-            "CompressedMaskableRolloutBuffer", "CompressedMaskableDictRolloutBuffer", "CompressedRecurrentRolloutBuffer",
-            "CompressedRecurrentDictRolloutBuffer",
-        ),
-        "sb3_extra_buffers.gpu_buffers": (
-            "GpuReplayBuffer", "GpuDictReplayBuffer", "GpuRolloutBuffer", "GpuDictRolloutBuffer",
-        ),
-        "sb3_extra_buffers.recording": ("RecordBuffer", "FramelessRecordBuffer", "DummyRecordBuffer"),
-    }.items()
-    for name in names
-}  # fmt: skip
 
 
 @contextmanager
@@ -114,29 +94,7 @@ def load_buffer(
     :return: a buffer of the class that was saved
     """
     get_device(device)  # a device that cannot be is no fault of the file
-    try:
-        return _load(
-            path, buffer_size=buffer_size, n_envs=n_envs, device=device, compression_method=compression_method, env=env,
-            directory=directory, keep=keep,
-        )  # fmt: skip
-    except (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, SyntaxError, ArgumentError) as error:
-        raise CorruptDataError(
-            f"{path} cannot be read: it holds something that cannot be ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _load(
-    path: str | os.PathLike[str],
-    *,
-    buffer_size: int | None,
-    n_envs: int | None,
-    device: Any,
-    compression_method: Any,
-    env: VecEnv | None,
-    directory: str | os.PathLike[str] | None,
-    keep: bool,
-) -> Any:
-    with open_stored(path) as stored:
+    with _faults_of(path), open_stored(path) as stored:
         buffer_class = _class_of(stored)
         if buffer_class is CompressedArray or issubclass(buffer_class, RecordBuffer):
             if any(one is not None for one in (buffer_size, n_envs, compression_method, directory)):
@@ -166,6 +124,17 @@ def _load(
         return buffer
 
 
+@contextmanager
+def _faults_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever a forged file gets past the checks of its parts is still said to be the file's fault."""
+    try:
+        yield
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, ArgumentError) as error:
+        raise CorruptDataError(
+            f"{path} cannot be read: it holds something that cannot be ({type(error).__name__}: {error})"
+        ) from error
+
+
 def _positive(name: str, given: int | None, default: int) -> int:
     if given is None:
         return max(int(default), 1)
@@ -178,7 +147,7 @@ def _class_of(stored: StoredBuffer) -> Any:
     name = stored.about["class"]
     if name not in CLASSES:
         raise CorruptDataError(f"The file holds a {name!r}, which this version does not know. It knows {', '.join(CLASSES)}")
-    return getattr(import_module(CLASSES[name]), name)
+    return class_named(name)
 
 
 def _make(buffer_class: Any, about: dict[str, Any], size: int, n_envs: int, device: Any, changes: dict[str, Any]) -> Any:
@@ -217,14 +186,14 @@ def _fill(buffer: Any, stored: StoredBuffer, *, encode: bool = False) -> None:
         raise CorruptDataError(f"The file has {n_steps} steps in {about['slots']} slots")
     whole = {name: stored.whole(name) for name in stored.names("whole")}
     if isinstance(buffer, HerReplayBuffer):
-        _check_episodes(stored, whole)
+        check_episodes(stored, whole)
     is_same = (buffer.buffer_size, buffer.n_envs) == (about["slots"], n_envs) and _is_whole_ring(stored)
     if is_same:
         slots = (about["oldest"] + np.arange(n_steps)) % about["slots"]
         _put_all(buffer, stored, cells_for(n_steps, n_envs, slots), encode=encode)
         restore_state(buffer, about, whole)
         if isinstance(buffer, HerReplayBuffer):
-            _forget_cut_episodes(buffer)
+            forget_cut_episodes(buffer)
         if stored.folder is not None and not encode:
             buffer._go_on_from(stored.folder, stored.life, stored.age)
         return
@@ -244,21 +213,7 @@ def _fill(buffer: Any, stored: StoredBuffer, *, encode: bool = False) -> None:
             raise ValueError(f"n_envs={buffer.n_envs} is more than the {dones.size} transitions that there are to be dealt")
         _put_all(buffer, stored, dealt.to, encode=encode)
         kept, cut = dealt.n_slots, dealt.cut
-    _end_episodes(buffer, cut)
-    buffer._stand_after(kept)
-    if isinstance(buffer, HerReplayBuffer):
-        _number_episodes(buffer, kept)
-
-
-def _check_episodes(stored: StoredBuffer, whole: dict[str, Any]) -> None:
-    """CorruptDataError unless episodes lie within the ring: SB3 counts through them."""
-    slots = stored.about["slots"]
-    numbers = {name: stored.array(name) for name in ("ep_start", "ep_length")} | {
-        "_current_ep_start": whole["_current_ep_start"]
-    }
-    for name, values in numbers.items():
-        if values.size and not 0 <= values.min() <= values.max() <= slots:
-            raise CorruptDataError(f"A file is damaged: {name!r} goes beyond the {slots} slots")
+    stand_with_episodes(buffer, kept, cut)
 
 
 def _is_whole_ring(stored: StoredBuffer) -> bool:
@@ -279,44 +234,6 @@ def _put_all(buffer: Any, stored: StoredBuffer, to: Ints, *, encode: bool = Fals
         put_run(target, run, to[run.first : run.first + run.count], encode=encode)
 
 
-def _forget_cut_episodes(buffer: Any) -> None:
-    """An episode whose first steps were overwritten cannot be sampled, as SB3 has it. A checkpoint may not know yet."""
-    if not buffer.full:
-        return
-    oldest = buffer.pos
-    for env in range(buffer.n_envs):
-        start, length = int(buffer.ep_start[oldest, env]), int(buffer.ep_length[oldest, env])
-        if length > 0 and start != oldest:
-            left = length - (oldest - start) % buffer.buffer_size
-            buffer.ep_length[(oldest + np.arange(max(left, 0))) % buffer.buffer_size, env] = 0
-
-
-def _end_episodes(buffer: Any, cut: Ints) -> None:
-    """Let episodes end, by a timeout, where something else follows that did not follow."""
-    if not len(cut):
-        return
-    if getattr(buffer, "handle_timeout_termination", False):
-        buffer.dones.reshape(-1)[cut] = 1
-        buffer.timeouts.reshape(-1)[cut] = 1
-    elif isinstance(buffer, (NStepReplayBuffer, HerReplayBuffer)):
-        raise ValueError(
-            f"{len(cut)} episodes would have to be cut, which needs timeouts, and this {type(buffer).__name__} keeps none "
-            "(handle_timeout_termination=False). Leave n_envs out"
-        )
-
-
-def _number_episodes(buffer: Any, n_steps: int) -> None:
-    """Where episodes begin and how long they are, as SB3's hindsight buffer keeps it. A running one has no length yet."""
-    buffer.ep_start[:], buffer.ep_length[:] = 0, 0
-    for env in range(buffer.n_envs):
-        first = 0
-        for end in (np.flatnonzero(buffer.dones[:n_steps, env]) + 1).tolist():
-            buffer.ep_start[first:end, env], buffer.ep_length[first:end, env] = first, end - first
-            first = end
-        buffer.ep_start[first:n_steps, env] = first
-        buffer._current_ep_start[env] = first % buffer.buffer_size
-
-
 def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "auto") -> Any:
     """A buffer of steps some of which are missing; where they are, an episode ends by a timeout.
 
@@ -334,10 +251,7 @@ def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "a
     _put_all(buffer, stored, cells_for(n_steps, n_envs, np.arange(kept)))
     steps = np.array(gaps, np.int64) - (n_steps - kept)
     cells = (steps[steps >= 0, None] * n_envs + np.arange(n_envs)).reshape(-1)
-    _end_episodes(buffer, cells[buffer.dones.reshape(-1)[cells] == 0])
-    buffer._stand_after(kept)
-    if isinstance(buffer, HerReplayBuffer):
-        _number_episodes(buffer, kept)
+    stand_with_episodes(buffer, kept, cells[buffer.dones.reshape(-1)[cells] == 0])
     return buffer
 
 
@@ -369,172 +283,21 @@ def merge_buffers(buffers: Sequence[Any], *, buffer_size: int | None = None) -> 
         with one._at_rest() as contents:
             dealt = deal(_ends(one, contents), first.n_envs, length) if one.n_envs != first.n_envs else None
             to = cells_for(contents.n_steps, one.n_envs, np.arange(length)) if dealt is None else dealt.to
-            cut = (
-                to[-1][~_ends(one, contents)[-1]]
-                if dealt is None and len(to)
-                else dealt.cut
-                if dealt is not None
-                else np.arange(0)
-            )
+            # What follows the last step of a buffer is the first of the next.
+            last = to[-1:][~_ends(one, contents)[-1:]] if dealt is None else dealt.cut
             shift = (at - skipped) * first.n_envs
             moved = np.where(to >= 0, to + shift, -1)
             put_steps(merged, contents.run(0, contents.n_steps), np.where(moved >= 0, moved, -1))
-            cuts.append(cut[cut >= 0] + shift)
+            cuts.append(last[last >= 0] + shift)
             at += length
     kept = min(sum(lengths), slots)
     cells = np.concatenate(cuts)
-    _end_episodes(merged, cells[(cells >= 0) & (cells < (kept - 1) * first.n_envs)])
-    merged._stand_after(kept)
-    if isinstance(merged, HerReplayBuffer):
-        _number_episodes(merged, kept)
+    stand_with_episodes(merged, kept, cells[(cells >= 0) & (cells < (kept - 1) * first.n_envs)])
     return merged
 
 
 def _ends(buffer: Any, contents: Contents) -> Any:
     return buffer.dones[contents.slots].astype(bool)
-
-
-# ---- SB3's own buffers
-
-
-def compress_buffer(buffer: BaseBuffer, **options: Any) -> Any:
-    """The same experience in a buffer of this library: for files that SB3's own buffers have written.
-
-    :param buffer: one of SB3's or sb3-contrib's buffers
-    :param options: storage keywords of the new buffer, e.g. ``compression_method``
-    """
-    if isinstance(buffer, CompressedObservations):
-        return buffer
-    compressed_class = _compressed_class(type(buffer))
-    made = _other_class(buffer, compressed_class, options)
-    slots = to = _slots_of(buffer)
-    is_shared = isinstance(buffer, ReplayBuffer) and buffer.optimize_memory_usage
-    if is_shared and buffer.full:  # where SB3 writes next, there is no transition: its observation belongs to the newest one
-        slots = (buffer.pos + 1 + np.arange(buffer.buffer_size - 1)) % buffer.buffer_size
-        to = np.arange(len(slots))
-    names = made._column_names
-    for key, leaf in made._leaves.items():
-        columns = [_column(buffer, name, key, made._is_dict) for name in names if getattr(buffer, name, None) is not None]
-        for slot, place in zip(slots.tolist(), to.tolist(), strict=True):
-            values = [column[slot] for column in columns]
-            if is_shared:  # the next observation is that of the next step
-                values.append(columns[0][(slot + 1) % buffer.buffer_size])
-            leaf.write_step(place, tuple(np.ascontiguousarray(one) for one in values))
-    _copy_arrays(buffer, made)
-    if is_shared and buffer.full:
-        for array in contents_of(made, to).arrays.values():
-            array[: len(to)] = array[slots]
-            array[len(to) :] = 0
-        made._stand_after(len(to))
-    return made
-
-
-def decompress_buffer(buffer: Any) -> Any:
-    """The same experience in SB3's own buffer, with plain arrays.
-
-    :param buffer: a buffer of this library
-    """
-    if not isinstance(buffer, CompressedObservations):
-        raise TypeError(f"decompress_buffer takes a buffer of this library, got {type(buffer).__name__}")
-    plain_class = _plain_class(type(buffer))
-    with buffer._at_rest():
-        made = _other_class(buffer, plain_class, {})
-        for name in buffer._column_names:
-            columns, plain = getattr(buffer, name), getattr(made, name)
-            for key in columns if isinstance(columns, dict) else (None,):
-                target, source = (plain, columns) if key is None else (plain[key], columns[key])
-                for slot in _slots_of(buffer).tolist():
-                    target[slot] = _as_numpy(source[slot])
-        _copy_arrays(buffer, made)
-    return made
-
-
-def _as_numpy(values: Any) -> Any:
-    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
-
-
-def _column(buffer: Any, name: str, key: str, is_dict: bool) -> Any:
-    column = getattr(buffer, name)
-    return column[key] if is_dict else column
-
-
-def _slots_of(buffer: Any) -> Ints:
-    return np.arange(buffer.buffer_size if buffer.full else buffer.pos)
-
-
-def _plain_class(compressed_class: type) -> type:
-    """The class of SB3 or sb3-contrib that is behind one of this library."""
-    for one in compressed_class.__mro__:
-        if one.__module__.partition(".")[0] in ("stable_baselines3", "sb3_contrib"):
-            return one
-    raise TypeError(f"{compressed_class.__name__} is no buffer of SB3's kind")
-
-
-def _compressed_class(plain: type) -> Any:
-    for name, module in CLASSES.items():
-        if not name.startswith("Compressed") or name == "CompressedArray":
-            continue
-        if module.endswith("contrib") and not plain.__module__.startswith("sb3_contrib"):
-            continue
-        candidate = getattr(import_module(module), name)
-        if _plain_class(candidate) is plain:
-            return candidate
-    raise TypeError(f"compress_buffer knows SB3's and sb3-contrib's buffers, got a {plain.__name__}")
-
-
-def _other_class(buffer: Any, made_class: Any, options: dict[str, Any]) -> Any:
-    """An empty buffer of another class with the same sizes, spaces and arguments."""
-    import inspect
-
-    if getattr(buffer, "generator_ready", False):
-        raise ValueError(
-            f"The minibatches of this {type(buffer).__name__} were read, which rearranges it. Convert it before that"
-        )
-    given = {
-        "self",
-        "buffer_size",
-        "observation_space",
-        "action_space",
-        "device",
-        "n_envs",
-        "optimize_memory_usage",
-        "args",
-        "kwargs",
-    }
-    names = [
-        name for one in made_class.__mro__ if "__init__" in vars(one) for name in inspect.signature(one.__init__).parameters
-    ]
-    storage = made_class._storage_keywords() if hasattr(made_class, "_storage_keywords") else ()
-    arguments = {
-        name: getattr(buffer, name)
-        for name in dict.fromkeys(names)
-        if name not in given and name not in storage and hasattr(buffer, name)
-    }
-    per_env = buffer.n_envs if isinstance(buffer, ReplayBuffer) else 1
-    return made_class(
-        buffer.buffer_size * per_env, buffer.observation_space, buffer.action_space, device=buffer.device,
-        n_envs=buffer.n_envs, **arguments, **options,
-    )  # fmt: skip
-
-
-def _copy_arrays(source: Any, target: Any) -> None:
-    observations = {"observations", "next_observations"}
-    for name, value in vars(target).items():
-        if isinstance(value, np.ndarray) and name not in observations:
-            value[...] = getattr(source, name)
-    stand_at(target, source.pos, source.full)
-
-
-def end_last_episode(buffer: Any) -> None:
-    """What comes next does not follow: let the newest steps end their episodes, by a timeout, as SB3 does on loading."""
-    if isinstance(buffer, HerReplayBuffer):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # SB3 says that it does so
-            buffer.truncate_last_trajectory()
-    elif buffer.size():
-        newest = (buffer.pos - 1) % buffer.buffer_size * buffer.n_envs + np.arange(buffer.n_envs)
-        if getattr(buffer, "handle_timeout_termination", False):
-            _end_episodes(buffer, newest[buffer.dones.reshape(-1)[newest] == 0])
 
 
 def check_spaces(buffer: Any, env: VecEnv) -> None:
@@ -549,4 +312,4 @@ def check_spaces(buffer: Any, env: VecEnv) -> None:
         )
 
 
-__all__ = ["compress_buffer", "decompress_buffer", "load_buffer", "merge_buffers"]
+__all__ = ["load_buffer", "merge_buffers"]

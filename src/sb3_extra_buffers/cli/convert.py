@@ -54,7 +54,8 @@ def _from_pickle(buffer: object, given: dict[str, object]) -> object:
     """A buffer of this library with these sizes: through a file, which knows how."""
     import tempfile
 
-    from sb3_extra_buffers.persistence import compress_buffer, load_buffer
+    from sb3_extra_buffers.converting import compress_buffer
+    from sb3_extra_buffers.persistence import load_buffer
 
     compressed = compress_buffer(buffer)  # type: ignore[arg-type]
     if not given:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,30 @@ from sb3_extra_buffers.store.leaf import LeafStore
 
 #: Arguments that are not read from a buffer: they are given anew, or follow from its spaces. A file from elsewhere must not
 #: say which directory is written to.
-_GIVEN = (
-    "self",
-    "buffer_size",
-    "observation_space",
-    "action_space",
-    "device",
-    "n_envs",
-    "env",
-    "optimize_memory_usage",
-    "buffers",
-    "directory",
-    "keep",
-)
+_GIVEN = {
+    "self", "args", "kwargs", "buffer_size", "observation_space", "action_space", "device", "n_envs", "env",
+    "optimize_memory_usage", "buffers", "directory", "keep",
+}  # fmt: skip
 
+#: All classes that a file may name, and where they are. Nothing else is ever imported for a file.
+CLASSES = {
+    name: module
+    for module, names in {
+        "sb3_extra_buffers.compressed": (
+            "CompressedReplayBuffer", "CompressedDictReplayBuffer", "CompressedHerReplayBuffer", "CompressedNStepReplayBuffer",
+            "CompressedRolloutBuffer", "CompressedDictRolloutBuffer", "CompressedArray",
+        ),
+        "sb3_extra_buffers.contrib": (
+            "CompressedMaskableRolloutBuffer", "CompressedMaskableDictRolloutBuffer", "CompressedRecurrentRolloutBuffer",
+            "CompressedRecurrentDictRolloutBuffer",
+        ),
+        "sb3_extra_buffers.gpu_buffers": (
+            "GpuReplayBuffer", "GpuDictReplayBuffer", "GpuRolloutBuffer", "GpuDictRolloutBuffer",
+        ),
+        "sb3_extra_buffers.recording": ("RecordBuffer", "FramelessRecordBuffer", "DummyRecordBuffer"),
+    }.items()
+    for name in names
+}  # fmt: skip
 #: What sb3-contrib only keeps from one minibatch to the next.
 _SCRATCH = ("seq_start_indices",)
 
@@ -74,6 +85,11 @@ def description_of(buffer: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def class_named(name: str) -> Any:
+    """One of `CLASSES`, imported now: sb3-contrib may not be installed."""
+    return getattr(import_module(CLASSES[name]), name)
+
+
 def known_class(buffer: Any) -> type:
     """The class of this library that a buffer is, or that its class was derived from."""
     package = __name__.partition(".")[0]
@@ -83,21 +99,19 @@ def known_class(buffer: Any) -> type:
     raise TypeError(f"{type(buffer).__name__} is no buffer of {package}")
 
 
+def constructor_arguments(buffer: Any, made_class: type) -> dict[str, Any]:
+    """What a class, or one behind it, would be given to make a buffer like this one, as far as the buffer has it."""
+    constructors = [vars(one)["__init__"] for one in made_class.__mro__ if "__init__" in vars(one)]
+    names = dict.fromkeys(name for one in constructors for name in inspect.signature(one).parameters)
+    return {name: getattr(buffer, name) for name in names if name not in _GIVEN and hasattr(buffer, name)}
+
+
 def arguments_of(buffer: Any) -> dict[str, Any]:
     """The arguments that make a buffer like this one, as JSON, beside spaces and sizes."""
-    storage = buffer._storage_keywords()
-    arguments = {}
-    for name in inspect.signature(known_class(buffer).__init__).parameters:  # type: ignore[misc]
-        if name in _GIVEN:
-            continue
-        if name in storage:
-            value = getattr(buffer._options, name)
-        elif hasattr(buffer, name):
-            value = getattr(buffer, name)
-        else:
-            continue
-        arguments[name] = _argument_to_json(value, name)
-    return arguments
+    made_class = known_class(buffer)
+    arguments = constructor_arguments(buffer, made_class)
+    arguments |= {name: getattr(buffer._options, name) for name in buffer._storage_keywords() if name not in _GIVEN}
+    return {name: _argument_to_json(value, name) for name, value in arguments.items()}
 
 
 def _argument_to_json(value: Any, name: str) -> Any:

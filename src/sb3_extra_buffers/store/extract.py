@@ -225,7 +225,7 @@ def _copy(source: Store, cells: Cells, target: Store, to: Cells) -> None:
     at_once = max(_COPIED_BYTES // max(source.layout.observation_bytes * len(columns) * n, 1), 1) * n
     for first in range(0, len(cells), at_once):
         some, into = cells[first : first + at_once], to[first : first + at_once]
-        values = [_on_host(one) for one in source.read_columns(columns, np.ascontiguousarray(some))]
+        values = [on_host(one) for one in source.read_columns(columns, np.ascontiguousarray(some))]
         if is_steps:
             for i in range(0, len(some), n):
                 target.write_step(int(into[i]) // n, tuple(np.ascontiguousarray(one[i : i + n]) for one in values))
@@ -235,6 +235,7 @@ def _copy(source: Store, cells: Cells, target: Store, to: Cells) -> None:
                 target.write(column, into[i : i + 1], one[i : i + 1])
 
 
-def _on_host(values: Any) -> NDArray[Any]:
+def on_host(values: Any) -> NDArray[Any]:
+    """Observations as an array, wherever they are."""
     array: NDArray[Any] = values if isinstance(values, np.ndarray) else values.cpu().numpy()
     return array
