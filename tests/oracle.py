@@ -25,6 +25,8 @@ def assert_same(ours: Any, theirs: Any, path: str = "batch") -> None:
     elif isinstance(theirs, th.Tensor):
         assert (ours.dtype, ours.shape, ours.device) == (theirs.dtype, theirs.shape, theirs.device), path
         assert ours.numpy().tobytes() == theirs.numpy().tobytes(), path  # bits, so that NaN equals itself
+    elif isinstance(theirs, np.ndarray):
+        assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes()), path
     else:
         assert ours == theirs, path
 

@@ -28,10 +28,22 @@ from sb3_extra_buffers.compressed import (
 )
 from sb3_extra_buffers.contrib import CompressedMaskableRolloutBuffer, CompressedRecurrentRolloutBuffer
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
+from sb3_extra_buffers.prioritized import (
+    CompressedPrioritizedDictReplayBuffer,
+    CompressedPrioritizedReplayBuffer,
+    PrioritizedSampling,
+)
 from sb3_extra_buffers.recording import FramelessRecordBuffer, RecordBuffer
 from tests.oracle import DICT_SPACE, IMAGE, SPACES, add_to_replay, add_to_rollout
 from tests.test_oracle_her import goal_env, play_both
 from tests.transitions import play
+
+
+class PrioritizedReplayBuffer(PrioritizedSampling, ReplayBuffer): ...
+
+
+class PrioritizedDictReplayBuffer(PrioritizedSampling, DictReplayBuffer): ...
+
 
 ACTIONS = spaces.Discrete(4)
 N_ENVS = 2
@@ -48,6 +60,8 @@ REPLAY: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "replay-no-timeouts": (CompressedReplayBuffer, ReplayBuffer, IMAGE, {"handle_timeout_termination": False}),
     "dict": (CompressedDictReplayBuffer, DictReplayBuffer, DICT_SPACE, {}),
     "n-step": (CompressedNStepReplayBuffer, NStepReplayBuffer, IMAGE, {"n_steps": 3, "gamma": 0.9}),
+    "prioritized": (CompressedPrioritizedReplayBuffer, PrioritizedReplayBuffer, IMAGE, {"alpha": 0.7, "beta": 0.5}),
+    "prioritized-dict": (CompressedPrioritizedDictReplayBuffer, PrioritizedDictReplayBuffer, DICT_SPACE, {}),
     "gpu": (GpuReplayBuffer, ReplayBuffer, IMAGE, {}),
     "gpu-rle": (GpuReplayBuffer, ReplayBuffer, IMAGE, {"compression_method": "rle"}),
     "gpu-dict": (GpuDictReplayBuffer, DictReplayBuffer, DICT_SPACE, {}),
@@ -63,6 +77,10 @@ def replay(kind: str, n_steps: int, *, slots: int = SLOTS, n_envs: int = N_ENVS,
     ours, theirs = ours_class(*args, **options), theirs_class(*args, **plain)
     for step in play(space, ACTIONS, n_envs, n_steps, seed):
         add_to_replay([ours, theirs], step)
+    if isinstance(theirs, PrioritizedSampling):
+        errors = np.random.default_rng(seed).random(ours.size() * n_envs)
+        for buffer in (ours, theirs):
+            buffer.update_priorities(np.arange(len(errors)), errors)
     return ours, theirs
 
 

@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
     {"codecs", "spaces"},
     {"store"},
     {"segments"},
-    {"compressed", "contrib", "gpu_buffers", "recording", "vec_buf"},
+    {"compressed", "contrib", "gpu_buffers", "prioritized", "recording", "vec_buf"},
     {"training_utils", "persistence", "converting", "callbacks", "compat"},
     {"bench"},
     {"cli", "distributed", "__main__"},
@@ -29,6 +29,7 @@ LAYERS: list[set[str]] = [
 ALLOWED = {
     ("contrib", "compressed"),
     ("gpu_buffers", "compressed"),
+    ("prioritized", "compressed"),
     ("vec_buf", "compressed"),
     ("__main__", "cli"),
     ("callbacks", "persistence"),

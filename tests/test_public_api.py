@@ -49,6 +49,10 @@ NAMES: dict[str, set[str]] = {
         "restore_codec",
     },
     "store": {"ArrayView", "BlockStore", "FrameLayout", "LeafStore", "MemoryUsage", "RowStore", "Store", "StorePlan"},
+    "prioritized": {
+        "CompressedPrioritizedDictReplayBuffer", "CompressedPrioritizedNStepReplayBuffer", "CompressedPrioritizedReplayBuffer",
+        "PrioritizedDQN", "PrioritizedQRDQN", "PrioritizedReplayBufferSamples", "PrioritizedSampling",
+    },
     "recording": {"DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
     "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "resume", "save_checkpoint", "transition_memory"},

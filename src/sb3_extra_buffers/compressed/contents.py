@@ -14,6 +14,7 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 
 from sb3_extra_buffers.errors import CorruptDataError
@@ -43,10 +44,16 @@ CLASSES = {
         "sb3_extra_buffers.gpu_buffers": (
             "GpuReplayBuffer", "GpuDictReplayBuffer", "GpuRolloutBuffer", "GpuDictRolloutBuffer",
         ),
+        "sb3_extra_buffers.prioritized": (
+            "CompressedPrioritizedReplayBuffer", "CompressedPrioritizedDictReplayBuffer",
+            "CompressedPrioritizedNStepReplayBuffer",
+        ),
         "sb3_extra_buffers.recording": ("RecordBuffer", "FramelessRecordBuffer", "DummyRecordBuffer"),
     }.items()
     for name in names
 }  # fmt: skip
+#: How a schedule of SB3's that can be written down stands in JSON.
+_LINEAR = "linear schedule"
 #: What sb3-contrib only keeps from one minibatch to the next.
 _SCRATCH = ("seq_start_indices",)
 
@@ -74,7 +81,8 @@ def contents_of(buffer: Any, slots: Ints) -> Contents:
         "generator_ready": generator_ready,
     }  # fmt: skip
     leaves: dict[str, LeafStore] = dict(buffer._leaves)
-    return Contents(about, slots, buffer.n_envs, arrays, leaves, objects, whole)
+    changing = tuple(name for name in getattr(buffer, "_changing_arrays", ()) if name in arrays)
+    return Contents(about, slots, buffer.n_envs, arrays, leaves, objects, whole, changing)
 
 
 def description_of(buffer: Any) -> dict[str, Any]:
@@ -123,6 +131,8 @@ def _argument_to_json(value: Any, name: str) -> Any:
         return value.name
     if isinstance(value, th.device):
         return str(value)
+    if isinstance(value, LinearSchedule):
+        return {_LINEAR: [value.start, value.end, value.end_fraction]}
     if isinstance(value, list | tuple):
         return [_argument_to_json(one, name) for one in value]
     if hasattr(value, "items"):
@@ -140,6 +150,12 @@ def arguments_from_json(said: Any) -> dict[str, Any]:
     arguments = dict(said)
     if "hidden_state_shape" in arguments:
         arguments["hidden_state_shape"] = tuple(arguments["hidden_state_shape"])
+    schedule = arguments.get("beta")
+    if isinstance(schedule, dict):
+        numbers = schedule.get(_LINEAR)
+        if not isinstance(numbers, list) or len(numbers) != 3 or not all(type(one) in (int, float) for one in numbers):
+            raise CorruptDataError(f"A file names the schedule {schedule!r}")
+        arguments["beta"] = LinearSchedule(*numbers)
     strategy = arguments.get("goal_selection_strategy")
     if strategy is not None:
         try:

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar, cast
 Declaration = TypeVar("Declaration", bound=Callable[..., None])
 
 #: Packages whose classes accept nothing but what some constructor of theirs names.
-_SB3 = ("stable_baselines3", "sb3_contrib")
+_STRICT = ("stable_baselines3", "sb3_contrib", "sb3_extra_buffers")
 #: How similar a name must be to be suggested: 0.6 would take 'n_steps' for a misspelled 'n_envs'.
 _ALIKE = 0.7
 #: Other names that users may try, without underscores.
@@ -100,7 +100,7 @@ def _refuse_unknown(buffer_class: type[_Constructed], declared: set[str], unknow
         if base is object or "__init__" not in vars(base):
             continue
         for one in list(inspect.signature(base.__init__).parameters.values())[1:]:  # type: ignore[misc]
-            if one.kind is one.VAR_KEYWORD and base.__module__.partition(".")[0] not in _SB3:
+            if one.kind is one.VAR_KEYWORD and base.__module__.partition(".")[0] not in _STRICT:
                 return  # it may accept any name
             if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
                 known.add(one.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-from ctypes import POINTER, c_char, c_char_p, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int32, c_int64, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -127,6 +127,11 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_join": (None, (c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),
     "sb3x_cells": (c_int32, (c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p)),
     "sb3x_select_rows": (c_int32, (c_void_p, c_int64, c_int64, c_void_p, c_int64, c_void_p)),
+    "sb3x_tree_create": (c_void_p, (c_void_p, c_int64, POINTER(c_int32))),
+    "sb3x_tree_destroy": (None, (c_void_p,)),
+    "sb3x_tree_total": (c_double, (c_void_p,)),
+    "sb3x_tree_set": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64)),
+    "sb3x_tree_draw": (c_int32, (c_void_p, c_void_p, c_int64, c_void_p, c_void_p)),
 }
 
 _core: ctypes.CDLL | None = None

@@ -28,7 +28,7 @@
 #endif
 
 /* The binding refuses a library with another version than its own: it would pass other arguments. */
-#define SB3X_VERSION 5
+#define SB3X_VERSION 6
 
 enum {
     SB3X_OK = 0,
@@ -300,5 +300,23 @@ SB3X_API int32_t sb3x_cells(const int64_t *slots, const int64_t *envs, int64_t n
    are not as many rows. */
 SB3X_API int32_t sb3x_select_rows(const uint8_t *rows, int64_t n_rows, int64_t row_bytes, const int32_t *numbers, int64_t n,
                                   uint8_t *out);
+
+/* ---- weights of cells, and cells drawn in proportion to them */
+
+typedef struct sb3x_tree sb3x_tree;
+
+/* A tree over n weights, which stay the caller's: it keeps the pointer, and changes them by sb3x_tree_set alone. NULL with
+   SB3X_BAD_ARGUMENT unless all are finite and none is negative, or with SB3X_NO_MEMORY. */
+SB3X_API sb3x_tree *sb3x_tree_create(float *weights, int64_t n, int32_t *error);
+SB3X_API void sb3x_tree_destroy(sb3x_tree *tree);
+SB3X_API double sb3x_tree_total(const sb3x_tree *tree);
+
+/* Other weights for n cells; of a cell that is named twice, the last one counts. SB3X_BAD_CELL or SB3X_BAD_ARGUMENT, and nothing
+   has changed, if a cell does not exist or a weight is negative or not finite. */
+SB3X_API int32_t sb3x_tree_set(sb3x_tree *tree, const int64_t *cells, const float *weights, int64_t n);
+
+/* For each share, in 0 <= share < 1: the cell where the sum of the weights in their order reaches this share of the total. A cell
+   without weight is never drawn. SB3X_BAD_ARGUMENT if none has any. */
+SB3X_API int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *shares, int64_t n, int64_t *cells, float *weights);
 
 #endif

@@ -4,7 +4,8 @@
     <life>-<first>-<count>.sb3x  segments; steps are counted from the first one that the buffer ever got
 
 Segments are written first, then the list takes the old one's place, then files that it does not name are removed. So a crash
-at any moment leaves the state before or the state after. A segment whose steps have changed is written anew.
+at any moment leaves the state before or the state after. A segment whose steps have changed is written anew. Arrays that
+change all the time, as priorities do, are written each time, to a file of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ import numpy as np
 
 from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
 from sb3_extra_buffers.segments.files import UNFINISHED, replacing
-from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, check_about
+from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, StoredRun, check_about, check_header
 from sb3_extra_buffers.store.format import Segment
 
 LIST = "checkpoint.json"
@@ -76,12 +77,14 @@ class Checkpoint:
     oldest: int
     buffer: dict[str, Any]
     entries: list[Entry] = field(default_factory=list)
+    changing: Entry | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         said = {
             "kind": _KIND, "version": VERSION, "life": self.life, "oldest": self.oldest, "buffer": self.buffer,
             "files": [vars(entry) for entry in self.entries], "extra": self.extra,
+            "changing": None if self.changing is None else vars(self.changing),
         }  # fmt: skip
         text = json.dumps(said, separators=(",", ":"), allow_nan=False)
         return json.dumps({"checksum": zlib.crc32(text.encode()), "state": text}).encode()
@@ -101,17 +104,19 @@ class Checkpoint:
                     f"The checkpoint has version {said['version']}; this sb3-extra-buffers reads up to {VERSION}. Upgrade it"
                 )
             entries = [Entry(**entry) for entry in said["files"]]
-            numbers = [n for one in entries for n in (one.bytes, one.checksum, one.first, one.count, one.arrays)]
+            changing = Entry(**said["changing"]) if said.get("changing") is not None else None
+            files = [*entries, changing] if changing is not None else entries
+            numbers = [n for one in files for n in (one.bytes, one.checksum, one.first, one.count, one.arrays)]
             if not all(type(n) is int and n >= 0 for n in [*numbers, said["oldest"]]):
                 raise CorruptDataError(f"{LIST} is damaged: {numbers}")
-            names, life = [one.file for one in entries], said["life"]
+            names, life = [one.file for one in files], said["life"]
             if not all(re.fullmatch(_SEGMENT_NAME, name) for name in names) or len(set(names)) < len(names):
-                raise CorruptDataError(f"{LIST} is damaged: it names {[one.file for one in entries]}")
+                raise CorruptDataError(f"{LIST} is damaged: it names {names}")
             if not re.fullmatch(r"[0-9a-f]{12}", life) and (entries or life):  # it becomes part of file names
                 raise CorruptDataError(f"{LIST} is damaged: it names the life {life!r}")
             if not isinstance(said["extra"], dict) or not isinstance(said["buffer"], dict):
                 raise CorruptDataError(f"{LIST} is damaged")
-            return cls(life, said["oldest"], said["buffer"], entries, said["extra"])
+            return cls(life, said["oldest"], said["buffer"], entries, changing, said["extra"])
         except CorruptDataError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -130,7 +135,7 @@ def read_list(folder: Path) -> Checkpoint:
 
 def write_list(folder: Path, extra: dict[str, Any]) -> None:
     """A checkpoint without a buffer: what else is listed in it."""
-    checkpoint = Checkpoint("", 0, {}, [], extra)
+    checkpoint = Checkpoint("", 0, {}, extra=extra)
     with replacing(folder / LIST) as file:
         file.write(checkpoint.to_json())
     remove_others(folder, checkpoint)
@@ -140,7 +145,7 @@ def write_list(folder: Path, extra: dict[str, Any]) -> None:
 def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
     """The newest complete state of a folder, which may be written to meanwhile: files that are open stay readable."""
     with ExitStack() as stack:
-        checkpoint, segments = _open_all(folder, stack)
+        checkpoint, segments, changing = _open_all(folder, stack)
         check_about(checkpoint.buffer)
         stored = StoredBuffer.of(segments)
         expected = checkpoint.entries[0].first
@@ -153,10 +158,33 @@ def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
         stored.folder, stored.life, stored.age = folder, checkpoint.life, expected
         if not 0 <= stored.skipped <= stored.n_stored:
             raise CorruptDataError(f"{folder}: {LIST} names step {checkpoint.oldest}, which no file has")
+        if changing is not None:
+            _take_changed(stored, changing)
         yield stored
 
 
-def _open_all(folder: Path, stack: ExitStack) -> tuple[Checkpoint, list[Segment]]:
+def _take_changed(stored: StoredBuffer, changing: Segment) -> None:
+    """Let all runs have the newest rows of arrays that change."""
+    check_header(changing)
+    newest = StoredRun(changing, 0)
+    for name in stored.names("array"):
+        if f"array/{name}" not in changing.names:
+            continue
+        rows = newest.array(name)
+        if len(rows) != stored.n_steps:
+            raise CorruptDataError(f"A segment is damaged: {name!r} has {len(rows)} rows for {stored.n_steps} steps")
+        for run in stored.runs:
+            changed, first = run.array(name).copy(), max(stored.skipped - run.first, 0)
+            part = rows[run.first + first - stored.skipped : run.first + run.count - stored.skipped]
+            if part.dtype != changed.dtype or part.shape[1:] != changed.shape[1:]:
+                raise CorruptDataError(
+                    f"A segment is damaged: {name!r} is {part.dtype} of {part.shape[1:]} in one of two files"
+                )
+            changed[first:] = part
+            run.changed[name] = changed
+
+
+def _open_all(folder: Path, stack: ExitStack) -> tuple[Checkpoint, list[Segment], Segment | None]:
     """The list and all its files. If another process writes a checkpoint in between, once more."""
     for _ in range(_MOST_TRIES):
         checkpoint = read_list(folder)
@@ -165,8 +193,10 @@ def _open_all(folder: Path, stack: ExitStack) -> tuple[Checkpoint, list[Segment]
         try:
             with ExitStack() as opened:
                 segments = [_open_entry(folder, entry, opened) for entry in checkpoint.entries]
+                kept_apart = checkpoint.changing
+                changing = None if kept_apart is None else _open_entry(folder, kept_apart, opened)
                 stack.push(opened.pop_all())
-                return checkpoint, segments
+                return checkpoint, segments, changing
         except CorruptDataError:
             if read_list(folder) == checkpoint:
                 raise
@@ -229,10 +259,16 @@ class CheckpointWriter:
             if isinstance(one, Entry):
                 entries.append(one)
                 continue
-            new.append(self._segment(contents, *one, life, oldest, in_memory=background))
+            new.append(self._segment(contents, *one, life, oldest, {}, in_memory=background))
             entries.append(new[-1][0])
+        changing = None
+        if contents.changing:
+            arrays = {name: contents.arrays[name] for name in contents.changing}
+            changed = replace(contents, arrays=arrays, objects={}, leaves={}, whole={})
+            new.append(self._segment(changed, 0, contents.n_steps, life, oldest, {"changing": True}, in_memory=background))
+            changing = new[-1][0]
         buffer = {**contents.about, "age": age, "life": life}
-        checkpoint = Checkpoint(life, oldest, buffer, entries, extra)
+        checkpoint = Checkpoint(life, oldest, buffer, entries, changing, extra)
         self._trusted = None
 
         def finish() -> None:
@@ -275,18 +311,18 @@ class CheckpointWriter:
         self._thread.start()
 
     def _segment(
-        self, contents: Contents, first: int, last: int, life: str, oldest: int, *, in_memory: bool
+        self, contents: Contents, first: int, last: int, life: str, oldest: int, header: dict[str, Any], *, in_memory: bool
     ) -> tuple[Entry, BytesIO | None]:
         # Never the name of a file that the last list names: it must stay as it is until the next list is there.
         name = f"{life}-{oldest + first:012d}-{last - first}-{secrets.token_hex(4)}{SUFFIX}"
         run, arrays = contents.run(first, last), _arrays_checksum(contents, first, last)
         if in_memory:
             data = BytesIO()
-            checksum, size = run.write(data, {}, with_whole=True), data.tell()
+            checksum, size = run.write(data, header, with_whole=True), data.tell()
         else:
             data = None
             with replacing(self.folder / name) as file:
-                checksum, size = run.write(file, {}, with_whole=True), file.tell()
+                checksum, size = run.write(file, header, with_whole=True), file.tell()
         return Entry(name, size, checksum, oldest + first, last - first, arrays), data
 
     def _planned(self, contents: Contents, life: str, oldest: int, changes: Any) -> list[Entry | tuple[int, int]]:
@@ -333,6 +369,7 @@ class CheckpointWriter:
                 return all(
                     segment.array(f"array/{name}")[-first:].tobytes() == array[slots].tobytes()
                     for name, array in contents.arrays.items()
+                    if name not in contents.changing
                 )
         except CorruptDataError:
             return False
@@ -341,6 +378,8 @@ class CheckpointWriter:
 def remove_others(folder: Path, checkpoint: Checkpoint) -> None:
     """Remove files that the list does not name any more, and what was left behind by crashes."""
     named = {entry.file for entry in checkpoint.entries} | set(checkpoint.extra.get("files", ()))
+    if checkpoint.changing is not None:
+        named.add(checkpoint.changing.file)
     for path in folder.iterdir():
         if _OURS.fullmatch(path.name) and path.name not in named:
             with suppress(OSError):
@@ -349,7 +388,7 @@ def remove_others(folder: Path, checkpoint: Checkpoint) -> None:
 
 def _arrays_checksum(contents: Contents, first: int, last: int) -> int:
     crc = 0
-    for name in sorted(contents.arrays):
+    for name in sorted(set(contents.arrays) - set(contents.changing)):
         crc = zlib.crc32(
             np.ascontiguousarray(contents.arrays[name][contents.slots[first:last]]).reshape(-1).view(np.uint8), crc
         )

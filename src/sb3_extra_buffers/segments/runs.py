@@ -46,6 +46,7 @@ class Contents:
     :param arrays: by step: ``(slots, ...)``
     :param objects: the same, of values that JSON can hold
     :param whole: arrays that belong to no step
+    :param changing: names of arrays whose rows change later on, as priorities do
     :param leaves: the observations; cell ``slot * n_envs + env``
     """
 
@@ -56,6 +57,7 @@ class Contents:
     leaves: dict[str, LeafStore]
     objects: dict[str, NDArray[Any]] = field(default_factory=dict)
     whole: dict[str, NDArray[Any]] = field(default_factory=dict)
+    changing: tuple[str, ...] = ()
 
     @property
     def n_steps(self) -> int:
@@ -170,8 +172,12 @@ class StoredRun:
         self.segment, self.first = segment, first
         self.count: int = segment.header["count"]
         self.n_envs: int = segment.header["buffer"]["n_envs"]
+        #: What has changed since the segment was written.
+        self.changed: dict[str, NDArray[Any]] = {}
 
     def array(self, name: str) -> NDArray[Any]:
+        if name in self.changed:
+            return self.changed[name]
         array = self.segment.array(f"array/{name}")
         if array.ndim < 1 or len(array) != self.count:
             raise CorruptDataError(f"A segment is damaged: {name!r} has the shape {array.shape}, for {self.count} steps")

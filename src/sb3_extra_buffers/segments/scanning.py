@@ -30,9 +30,14 @@ class Finding:
     first: int = 0
 
     @property
+    def is_usable(self) -> bool:
+        """Whether it has steps. Newer rows of arrays alone, which a checkpoint keeps apart, are of no use without them."""
+        return self.segment is not None and not self.problems and not self.segment.header.get("changing")
+
+    @property
     def steps(self) -> int:
         """Steps that can be used."""
-        return 0 if self.problems or self.segment is None else int(self.segment.header["count"])
+        return int(self.segment.header["count"]) if self.segment is not None and self.is_usable else 0
 
 
 @contextmanager
@@ -47,7 +52,7 @@ def scan(path: Path) -> Iterator[Iterator[Finding]]:
 
 def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
     """A buffer of all undamaged segments, and its steps after which some are missing."""
-    kept = [one for one in findings if one.segment is not None and not one.problems]
+    kept = [one for one in findings if one.is_usable]
     if not kept:
         raise CorruptDataError("No segment is undamaged: nothing can be saved")
     segments = [one.segment for one in kept if one.segment is not None]
@@ -61,7 +66,8 @@ def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
 
 def _in_folder(folder: Path, stack: ExitStack) -> Iterator[Finding]:
     try:
-        entries = read_list(folder).entries
+        checkpoint = read_list(folder)
+        entries = [*checkpoint.entries, *([checkpoint.changing] if checkpoint.changing is not None else [])]
         firsts = {entry.file: entry.first for entry in entries}
         paths = [folder / entry.file for entry in entries]
     except CorruptDataError as error:

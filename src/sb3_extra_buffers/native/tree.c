@@ -1,0 +1,123 @@
+/* Sums over weights, in a tree: draws cells in proportion to them, for prioritized replay.
+
+   The weights are the caller's array. Above them lie levels of sums, each a sixteenth as long as the one below; the last has one
+   number, the total. A sum is always added up anew from its children, so nothing drifts with the number of changes. */
+
+#include <stdlib.h>
+
+#include "internal.h"
+
+/* 16 weights are a cache line. */
+enum { CHILDREN = 16, MOST_LEVELS = 16 };
+
+struct sb3x_tree {
+    float *weights;
+    int64_t n, n_levels;
+    int64_t lengths[MOST_LEVELS];
+    double *sums[MOST_LEVELS]; /* all in one allocation, which sums[0] points to */
+};
+
+static int is_weight(float weight) { return weight >= 0 && weight <= 3.4e38f; } /* not NaN, not infinite */
+
+static int64_t parents_of(int64_t n) { return (n + CHILDREN - 1) / CHILDREN; }
+
+static double sum_of(const sb3x_tree *tree, int64_t level, int64_t i) {
+    double sum = 0;
+    int64_t first = i * CHILDREN, below = level ? tree->lengths[level - 1] : tree->n;
+    int64_t last = first + CHILDREN < below ? first + CHILDREN : below;
+    if (level) {
+        for (int64_t k = first; k < last; k++) sum += tree->sums[level - 1][k];
+    } else {
+        for (int64_t k = first; k < last; k++) sum += (double)tree->weights[k];
+    }
+    return sum;
+}
+
+sb3x_tree *sb3x_tree_create(float *weights, int64_t n, int32_t *error) {
+    *error = SB3X_BAD_ARGUMENT;
+    if (n < 1 || n > INT64_MAX / 64) return NULL;
+    for (int64_t i = 0; i < n; i++) {
+        if (!is_weight(weights[i])) return NULL;
+    }
+    *error = SB3X_NO_MEMORY;
+    sb3x_tree *tree = sb3x_allocate_zeros(sizeof *tree);
+    if (!tree) return NULL;
+    tree->weights = weights;
+    tree->n = n;
+    int64_t total = 0;
+    for (int64_t length = n; tree->n_levels == 0 || length > 1;) {
+        length = parents_of(length);
+        tree->lengths[tree->n_levels++] = length;
+        total += length;
+    }
+    double *sums = sb3x_allocate((size_t)total * sizeof *sums);
+    if (!sums) {
+        free(tree);
+        return NULL;
+    }
+    for (int64_t level = 0; level < tree->n_levels; level++) {
+        tree->sums[level] = sums;
+        sums += tree->lengths[level];
+        for (int64_t i = 0; i < tree->lengths[level]; i++) tree->sums[level][i] = sum_of(tree, level, i);
+    }
+    *error = SB3X_OK;
+    return tree;
+}
+
+void sb3x_tree_destroy(sb3x_tree *tree) {
+    if (!tree) return;
+    free(tree->sums[0]);
+    free(tree);
+}
+
+double sb3x_tree_total(const sb3x_tree *tree) { return tree->sums[tree->n_levels - 1][0]; }
+
+int32_t sb3x_tree_set(sb3x_tree *tree, const int64_t *cells, const float *weights, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if (cells[i] < 0 || cells[i] >= tree->n) return SB3X_BAD_CELL;
+        if (!is_weight(weights[i])) return SB3X_BAD_ARGUMENT;
+    }
+    for (int64_t i = 0; i < n; i++) tree->weights[cells[i]] = weights[i];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = cells[i];
+        for (int64_t level = 0; level < tree->n_levels; level++) {
+            at /= CHILDREN;
+            tree->sums[level][at] = sum_of(tree, level, at);
+        }
+    }
+    return SB3X_OK;
+}
+
+/* The child that the sums up to `*left` end in; what is left of it is taken off. Rounding may leave a little more than there is:
+   then it is the last child that has anything. */
+static int64_t child_of(const sb3x_tree *tree, int64_t level, int64_t i, double *left) {
+    int64_t first = i * CHILDREN, below = level ? tree->lengths[level - 1] : tree->n;
+    int64_t last = first + CHILDREN < below ? first + CHILDREN : below, found = first;
+    double before = *left;
+    for (int64_t k = first; k < last; k++) {
+        double sum = level ? tree->sums[level - 1][k] : (double)tree->weights[k];
+        if (sum <= 0) continue;
+        found = k;
+        before = *left;
+        if (*left < sum) break;
+        *left -= sum;
+    }
+    *left = before;
+    return found;
+}
+
+int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *shares, int64_t n, int64_t *cells, float *weights) {
+    double total = sb3x_tree_total(tree);
+    if (!(total > 0)) return SB3X_BAD_ARGUMENT;
+    for (int64_t i = 0; i < n; i++) {
+        if (!(shares[i] >= 0 && shares[i] < 1)) return SB3X_BAD_ARGUMENT;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        double left = shares[i] * total;
+        int64_t at = 0;
+        for (int64_t level = tree->n_levels - 1; level >= 0; level--) at = child_of(tree, level, at, &left);
+        cells[i] = at;
+        weights[i] = tree->weights[at];
+    }
+    return SB3X_OK;
+}

@@ -1,0 +1,205 @@
+"""Prioritized sampling (Schaul et al. 2016), put before a replay buffer class of SB3's kind. Below: the core's tree of sums.
+
+    add:                transition -> the largest weight so far
+    sample:             tree -> slots and envs -> SB3's own `_get_samples` -> its batch, with `weights` and `indices`
+    update_priorities:  errors -> weights of these transitions
+
+The weights are an array by step, as rewards are, so they are saved, cut and merged as all arrays are. The tree of their sums
+is made when it is first needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch as th
+from numpy.typing import ArrayLike, NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_extra_buffers.native.tree import SumTree
+from sb3_extra_buffers.prioritized.rebinding import Instead, rebound
+
+Schedule = Callable[[float], float]
+
+
+class PrioritizedReplayBufferSamples(NamedTuple):
+    """SB3's batch, and what prioritized learning needs beside it.
+
+    :param weights: ``(batch_size, 1)``: what the loss of each transition is to be multiplied with; the largest is 1
+    :param indices: ``(batch_size,)``: which transitions these are, for `update_priorities`
+    """
+
+    observations: Any
+    actions: th.Tensor
+    next_observations: Any
+    dones: th.Tensor
+    rewards: th.Tensor
+    discounts: th.Tensor | None
+    weights: th.Tensor
+    indices: NDArray[np.int64]
+
+
+class _Envs(threading.local):
+    """The envs of the batch that is being made: given before SB3's code asks for them, or drawn by it."""
+
+    given: NDArray[np.int64] | None = None
+    drawn: NDArray[np.int64]
+    #: Slots and envs of the batch, as cells.
+    cells: NDArray[np.int64]
+
+    def randint(self, *args: Any, **kwargs: Any) -> NDArray[np.int64]:
+        """What SB3's code calls instead of `np.random.randint`."""
+        self.drawn = np.random.randint(*args, **kwargs) if self.given is None else self.given
+        return self.drawn
+
+
+_envs = _Envs()
+_numpy = Instead(np, random=Instead(np.random, randint=_envs.randint))
+
+
+@cache
+def _with_envs(get_samples: Callable[..., Any]) -> Callable[..., Any]:
+    """SB3's `_get_samples` with envs from `_envs`."""
+    return rebound(get_samples, np=_numpy)
+
+
+class PrioritizedSampling(ReplayBuffer):
+    """Draws transitions in proportion to their priorities.
+
+    It also takes the arguments of the class behind it:
+
+        class PrioritizedReplayBuffer(PrioritizedSampling, ReplayBuffer): ...  # over SB3's uncompressed arrays
+
+    :param alpha: how much priorities count: with 0 sampling is uniform, and SB3's
+    :param beta: how much weights make up for it: with 0 they are all 1. A number, or a schedule of SB3's kind, which is
+        asked with `progress_remaining`; `PrioritizedDQN` keeps that up to date
+    :param eps: is added to every error, so that no transition is lost
+    """
+
+    _tree: SumTree | None = None
+    #: Arrays whose rows change after their step was added; a checkpoint keeps them apart.
+    _changing_arrays = ("priorities",)
+    #: `weights` and `indices` of the last batch.
+    latest: tuple[th.Tensor, NDArray[np.int64]]
+
+    def __init__(self, *args: Any, alpha: float = 0.6, beta: float | Schedule = 0.4, eps: float = 1e-6, **kwargs: Any) -> None:
+        if not 0 <= alpha <= 1:
+            raise ValueError(f"alpha must be between 0 (uniform) and 1 (in full proportion), got {alpha!r}")
+        if not callable(beta) and not 0 <= beta <= 1:
+            raise ValueError(f"beta must be between 0 (no correction) and 1 (full correction), or a schedule, got {beta!r}")
+        if not 0 < eps < np.inf:
+            raise ValueError(f"eps must be a positive number, got {eps!r}: with 0, transitions could get lost")
+        super().__init__(*args, **kwargs)
+        self.alpha, self.beta, self.eps = alpha, beta, eps
+        #: What is left of training, for a schedule: 1 at its begin, 0 at its end.
+        self.progress_remaining = 1.0
+        #: Priority to the power of alpha, of each transition; 0 where there is none.
+        self.priorities = np.zeros((self.buffer_size, self.n_envs), np.float32)
+        #: The largest of all times, which new transitions get.
+        self._largest = np.ones(1, np.float32)
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """SB3's `add`. A new transition gets the largest priority so far."""
+        slot = self.pos
+        try:
+            super().add(*args, **kwargs)
+        finally:
+            if self.pos != slot or self.buffer_size == 1:  # written, even if it was interrupted afterwards
+                self._set(slot, self._largest[0])
+                if self.optimize_memory_usage and self.full:  # the oldest has lost its observation
+                    self._set(self.pos, 0)
+
+    def _set(self, slot: int, weight: float) -> None:
+        if self._tree is None:
+            self.priorities[slot] = weight
+            return
+        cells = slot * self.n_envs + np.arange(self.n_envs)
+        self._sums().set(cells, np.full(self.n_envs, weight, np.float32))
+
+    def _sums(self) -> SumTree:
+        if self._tree is None or self._tree.weights is not self.priorities:
+            self._tree = SumTree(self.priorities)
+            self._largest[0] = max(self._largest[0], self.priorities.max())
+        return self._tree
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> PrioritizedReplayBufferSamples:  # type: ignore[override]
+        """Draw a batch. Its range of priorities is cut into `batch_size` equal parts, and one transition drawn from each.
+
+        :param batch_size: number of transitions
+        :param env: normalizes the batch, as in SB3
+        """
+        if self.alpha == 0:
+            batch, weights = super().sample(batch_size, env), np.ones(batch_size, np.float32)
+            return self._with_weights(batch, weights)
+        if not self.pos and not self.full:
+            raise ValueError("The buffer is empty: add transitions before you sample")
+        shares = (np.arange(batch_size) + np.random.random(batch_size)) / batch_size
+        cells, priorities = self._sums().draw(np.minimum(shares, np.nextafter(1, 0)))
+        _envs.given = cells % self.n_envs
+        try:
+            batch = self._get_samples(cells // self.n_envs, env)
+        finally:
+            _envs.given = None
+        return self._with_weights(batch, (priorities / priorities.min()) ** np.float32(-self.current_beta()))
+
+    def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:
+        vars(_envs).pop("drawn", None)
+        batch = _with_envs(super()._get_samples.__func__)(self, batch_inds, env)  # type: ignore[attr-defined]
+        if "drawn" not in vars(_envs):
+            raise TypeError(f"{type(self).__name__}._get_samples does not draw envs as SB3 does, which is what this needs")
+        _envs.cells = batch_inds * self.n_envs + _envs.drawn
+        return batch
+
+    def _with_weights(self, batch: Any, weights: NDArray[np.float32]) -> PrioritizedReplayBufferSamples:
+        self.latest = self.to_torch(weights.reshape(-1, 1)), _envs.cells
+        return PrioritizedReplayBufferSamples._make([*batch, *self.latest])
+
+    def current_beta(self) -> float:
+        """The number that `beta` is, or that its schedule says now."""
+        return self.beta(self.progress_remaining) if callable(self.beta) else self.beta
+
+    def update_priorities(self, indices: ArrayLike | th.Tensor, errors: ArrayLike | th.Tensor) -> None:
+        """Give transitions the priority of their error.
+
+        :param indices: of the batch
+        :param errors: absolute errors of these transitions, e.g. temporal differences
+        """
+        cells, size = _as_array(indices, np.int64), _as_array(errors, np.float32)
+        written = self.buffer_size if self.full else self.pos
+        if cells.shape != size.shape:
+            raise ValueError(f"There must be an error for each transition, got {len(size)} errors for {len(cells)} indices")
+        if len(cells) and not 0 <= cells.min() <= cells.max() < written * self.n_envs:
+            raise ValueError(
+                f"indices must be those of a batch, below {written * self.n_envs}, got {cells.min()} to {cells.max()}"
+            )
+        if not np.isfinite(size).all() or (size < 0).any():
+            wrong = size[~np.isfinite(size) | (size < 0)][0]
+            raise ValueError(f"errors must be finite and not negative, got {wrong}: pass their absolute values")
+        if self.alpha == 0 or not len(cells):
+            return
+        weights = (size + np.float32(self.eps)) ** np.float32(self.alpha)
+        self._sums().set(cells, weights)
+        self._largest[0] = max(self._largest[0], weights.max())
+
+    def reset(self) -> None:
+        """SB3's `reset`."""
+        super().reset()
+        if hasattr(self, "priorities"):
+            self.priorities[:], self._largest[:], self._tree = 0, 1, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        parent: Any = super()
+        state = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
+        return {name: value for name, value in state.items() if name not in ("_tree", "latest")}
+
+
+def _as_array(values: Any, dtype: Any) -> NDArray[Any]:
+    array = values.detach().cpu().numpy() if isinstance(values, th.Tensor) else np.asarray(values)
+    if dtype is np.int64 and array.dtype.kind not in "iu" and array.size:
+        raise ValueError(f"indices must be whole numbers, got {array.dtype}")
+    return np.ascontiguousarray(array.reshape(-1), dtype)
