@@ -48,7 +48,7 @@ FORBIDDEN: dict[str, set[str]] = {
 TORCH_ALLOWED = ("store/device",)
 #: Optional packages: never imported at the top of a module, except where the whole module is about them.
 OPTIONAL = {"numba", "isal", "zstandard", "lz4", "sb3_contrib", "ale_py", "vizdoom", "matplotlib", "ray", "rich"}
-ABOUT_OPTIONAL = ("contrib/", "distributed/", "cli/", "codecs/rle_jit.py")
+ABOUT_OPTIONAL = ("contrib/", "prioritized/quantiles.py", "distributed/", "cli/", "codecs/rle_jit.py")
 #: A process that imports numba grows by a hundred megabytes. Only the codec that is named after it may.
 ABOUT_NUMBA = "codecs/rle_jit.py"
 

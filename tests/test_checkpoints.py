@@ -145,6 +145,130 @@ def test_steps_that_have_changed_are_written_again(folder: Path, monkeypatch: py
     assert_equal(load_buffer(folder, device="cpu"), ours)
 
 
+@pytest.mark.parametrize("kind", ["replay-vector", "dict"])
+def test_small_observations_that_have_changed_are_written_again(
+    kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._FEW_STEPS", 0)
+    ours, _ = replay(kind, 50, slots=45)
+    ours.checkpoint(folder)
+    more(kind, [ours], 5, seed=1)
+    kept = files(folder)
+    ours.checkpoint(folder)
+    assert kept.keys() <= files(folder).keys()  # steps alone change nothing
+    columns = ours.observations.values() if kind == "dict" else [ours.observations]
+    for column in columns:
+        column[5] = np.ones_like(column[5])
+        ours.checkpoint(folder)
+        assert_equal(load_buffer(folder, device="cpu"), ours)
+
+
+def test_what_else_is_listed_stays(folder: Path) -> None:
+    ours, _ = replay("replay", 20)
+    folder.mkdir(parents=True)
+    model = folder / "model-20-0123abcd.zip"
+    model.write_bytes(b"a model")
+    ours.checkpoint(folder, extra={"files": [model.name], "n": 20})
+    load_buffer(folder, device="cpu").checkpoint(folder)
+    assert model.exists()
+    assert read_list(folder).extra == {"files": [model.name], "n": 20}
+    ours.checkpoint(folder, extra={})
+    assert not model.exists()
+    with pytest.raises(TypeError, match="must be names of files, got"):
+        ours.checkpoint(folder, extra={"files": [5]})
+
+
+def test_a_thread_that_cannot_be_started_is_no_fault_of_the_next_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    def refuse(self: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ours, _ = replay("replay", 20)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match=r"can't start new thread: the checkpoint in .* was not written"):
+        ours.checkpoint(folder, background=True)
+    monkeypatch.undo()
+    ours.checkpoint(folder, background=True)
+    ours.wait_for_checkpoint()
+    assert_equal(load_buffer(folder, device="cpu"), ours)
+
+
+def test_ctrl_c_while_a_thread_starts_is_no_fault_of_the_next_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    def interrupted(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    ours, _ = replay("replay", 20)
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._START_TRIES", 2)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ours.checkpoint(folder, background=True)
+    monkeypatch.undo()
+    ours.checkpoint(folder)
+    assert_equal(load_buffer(folder, device="cpu"), ours)
+
+
+def test_files_of_a_list_that_came_while_loading_are_not_taken_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old training writes once more, while its last checkpoint is loaded by another."""
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._FEW_STEPS", 0)
+    old, _ = replay("replay", 20, slots=100)
+    old.checkpoint(folder)
+    go_on = CompressedReplayBuffer._go_on_from
+
+    def late(self: Any, stored: Any) -> None:
+        more("replay", [old], 5, seed=1)
+        old.checkpoint(folder)
+        go_on(self, stored)
+
+    monkeypatch.setattr(CompressedReplayBuffer, "_go_on_from", late)
+    loaded = load_buffer(folder, device="cpu")
+    more("replay", [loaded], 5, seed=2)
+    for name in ("actions", "rewards", "dones", "timeouts"):  # all that is compared is equal: observations are not
+        getattr(loaded, name)[:] = getattr(old, name)
+    loaded.checkpoint(folder)
+    assert_equal(load_buffer(folder, device="cpu"), loaded)
+
+
+def test_a_file_that_is_removed_while_it_is_opened_is_looked_for_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sb3_extra_buffers.segments import folders
+
+    ours, _ = replay("replay", 20)
+    ours.checkpoint(folder)
+    open_entry, n_calls = folders._open_entry, 0
+
+    def late(*args: Any) -> Any:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 1:
+            more("replay", [ours], 5, seed=1)
+            ours.checkpoint(folder)
+        return open_entry(*args)
+
+    monkeypatch.setattr(folders, "_open_entry", late)
+    assert_equal(load_buffer(folder, device="cpu"), ours)
+    assert n_calls > 1
+
+
+def test_links_in_a_folder_are_replaced_and_not_followed(folder: Path, tmp_path: Path) -> None:
+    ours, _ = replay("replay", 20)
+    ours.checkpoint(folder)
+    elsewhere = tmp_path / "elsewhere"
+    (folder / LIST).rename(elsewhere)
+    (folder / LIST).symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    loaded = load_buffer(folder, device="cpu")
+    more("replay", [loaded], 5, seed=1)
+    loaded.checkpoint(folder)
+    assert elsewhere.read_bytes() == before
+    assert_equal(load_buffer(folder, device="cpu"), loaded)
+
+
 def test_after_a_reset_everything_is_new(folder: Path) -> None:
     ours, _ = replay("replay", 80, slots=60)
     ours.checkpoint(folder)
@@ -188,9 +312,9 @@ def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     may_write = threading.Event()
     replacing = folders.replacing
 
-    def slow(path: Any) -> Any:
+    def slow(path: Any, **options: Any) -> Any:
         assert may_write.wait(20)
-        return replacing(path)
+        return replacing(path, **options)
 
     monkeypatch.setattr(folders, "replacing", slow)
     copy = replay("replay", 45)[0]
@@ -200,7 +324,7 @@ def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     may_write.set()
     ours.wait_for_checkpoint()
     assert_equal(load_buffer(folder, device="cpu"), copy)  # what it was when it was asked for
-    monkeypatch.setattr(folders, "replacing", lambda path: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(folders, "replacing", lambda path, **_: (_ for _ in ()).throw(OSError(28, "No space left")))
     ours.checkpoint(folder, background=True)
     with pytest.raises(OSError, match="No space left"):
         ours.wait_for_checkpoint()

@@ -55,6 +55,44 @@ def test_files_go_with_the_buffer(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["replay", "replay-vector", "dict"])
+def test_what_is_kept_is_saved_when_a_cycle_is_collected(kind: str, tmp_path: Path) -> None:
+    """Collecting a cycle calls finalizers in an order of its own: stores must not be freed before their buffer is saved."""
+    code = f"""
+import gc
+from pathlib import Path
+from tests.oracle import add_to_replay
+from tests.saved_buffers import ACTIONS, REPLAY
+from tests.test_directory import pair, play
+ours, theirs = pair({kind!r}, Path({str(tmp_path)!r}), keep=True)
+for step in play(REPLAY[{kind!r}][2], ACTIONS, 2, 70):
+    add_to_replay([ours, theirs], step)
+model = {{"buffer": ours}}
+model["model"] = model
+del ours, model, step
+gc.collect()
+from sb3_extra_buffers import load_buffer
+from tests.oracle import assert_same_samples
+loaded = load_buffer({str(tmp_path)!r}, device="cpu")
+assert_same_samples(loaded, theirs)
+print("kept")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.returncode) == ("kept\n", 0), done.stderr
+
+
+def test_nothing_can_be_added_after_a_kept_buffer_was_closed(tmp_path: Path) -> None:
+    ours, _ = pair("replay", tmp_path, keep=True)
+    for step in play(REPLAY["replay"][2], ACTIONS, N_ENVS, 10):
+        add_to_replay([ours], step)
+    ours.close()
+    ours.close()
+    assert ours.size() == 0
+    with pytest.raises(ValueError, match=r"was closed, and is kept in its directory: load_buffer\(directory\)"):
+        add_to_replay([ours], step)
+    assert load_buffer(tmp_path, device="cpu").size() == 10
+
+
 def test_files_go_with_the_process_and_those_of_a_killed_one_with_the_next(tmp_path: Path) -> None:
     code = f"""
 import sys, os, signal

@@ -100,6 +100,70 @@ def test_a_file_cannot_ask_for_more_memory_than_it_has_bytes(tmp_path: Path) -> 
         load_buffer(changed_header(tmp_path, original, buffer={**about, "slots": 2**39}))
 
 
+@pytest.mark.parametrize("kind", ["replay", "record", "array"])
+def test_a_file_cannot_claim_more_steps_than_it_has_bytes(kind: str, tmp_path: Path) -> None:
+    original = EVERYTHING[kind]()
+    path = changed_header(tmp_path, original, count=2**28)
+    _, header, _ = sections(path.read_bytes())
+    header["sections"] = []
+    path.write_bytes(signed(header, []))
+    with pytest.raises(CorruptDataError, match="more than its bytes can hold"):
+        load_buffer(path)
+
+
+def test_segments_must_hold_the_same_of_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.segments.runs._SEGMENT_BYTES", 1)
+    monkeypatch.setattr("sb3_extra_buffers.segments.runs._LEAST_BLOCKS", 1)
+    path = tmp_path / "buffer"
+    replay("replay-vector", 70, slots=80)[0].save(path)
+    rest, header, parts = sections(path.read_bytes())
+    assert rest
+    kept = [i for i, one in enumerate(header["sections"]) if one["name"] != "array/rewards"]
+    header["sections"] = [header["sections"][i] for i in kept]
+    first = signed(header, [parts[i] for i in kept])
+    rest_of_it, following, its_parts = sections(rest)
+    following["after"] = int.from_bytes(first[-4:], "little")
+    path.write_bytes(first + signed(following, its_parts) + rest_of_it)
+    with pytest.raises(CorruptDataError, match=r"differ in what they hold|does not belong"):
+        load_buffer(path)
+
+
+@pytest.mark.parametrize("shape", [[30, 0, 2**61, 2**61], [1] * 71])
+def test_shapes_that_numpy_cannot_make_are_refused(shape: list[int], tmp_path: Path) -> None:
+    original = replay("replay", 30)[0]
+    path = changed_header(tmp_path, original)
+    _, header, parts = sections(path.read_bytes())
+    for one in header["sections"]:
+        if one["name"] == "array/rewards":
+            one["shape"] = [len(parts) and 30, *shape[1:]]
+    path.write_bytes(signed(header, parts))
+    with pytest.raises(CorruptDataError, match=r"has the shape|no array of numbers"):
+        load_buffer(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"gamma": "x"}, {"gamma": None}, {"gamma": 2}, {"n_steps": "3"}, {"n_steps": 2.5}, {"n_steps": 0}, {"n_steps": 2**33},
+     {"dtypes": {"elem_type": "i4,f8,(2,3)f4"}}, {"dtypes": {"runs_type": "(2,3)f4"}}],
+)  # fmt: skip
+def test_arguments_that_cannot_be_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    original = replay("n-step", 20)[0]
+    about = sections(changed_header(tmp_path, original).read_bytes())[1]["buffer"]
+    path = changed_header(tmp_path, original, buffer={**about, "arguments": {**about["arguments"], **change}})
+    with pytest.raises(CorruptDataError, match=r"A file (says|names the dtype)"):
+        load_buffer(path)
+
+
+def test_steps_behind_the_end_of_their_episode_are_refused(tmp_path: Path) -> None:
+    from tests.saved_buffers import her
+
+    buffer, _, env = her(45)
+    buffer.ep_length[buffer.ep_length > 0] = 1
+    buffer.save(tmp_path / "buffer")
+    with pytest.raises(CorruptDataError, match="behind the end of their episodes"):
+        load_buffer(tmp_path / "buffer", env=env)
+
+
 def test_segments_of_two_files_cannot_be_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sb3_extra_buffers.segments.runs._SEGMENT_BYTES", 4_000)
     monkeypatch.setattr("sb3_extra_buffers.segments.runs._LEAST_BLOCKS", 0)

@@ -195,7 +195,7 @@ def _fill(buffer: Any, stored: StoredBuffer, *, encode: bool = False) -> None:
         if isinstance(buffer, HerReplayBuffer):
             forget_cut_episodes(buffer)
         if stored.folder is not None and not encode:
-            buffer._go_on_from(stored.folder, stored.life, stored.age)
+            buffer._go_on_from(stored)
         return
     if about.get("generator_ready"):
         raise ValueError(

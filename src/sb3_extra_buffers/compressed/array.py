@@ -69,9 +69,9 @@ class CompressedArray(ArrayView):
         if not all(isinstance(one, list) and all(type(n) is int and n >= 0 for n in one) for one in shapes):
             raise CorruptDataError(f"The file describes an array of the shape {shapes}")
         made = make_from_file(cls, stored.about)
-        cells = np.arange(made.leaf.plan.n_cells)
-        if len(cells) != stored.n_steps:
-            raise CorruptDataError(f"The file has {stored.n_steps} observations for {len(cells)} places")
+        if made.leaf.plan.n_cells != stored.n_steps:
+            raise CorruptDataError(f"The file has {stored.n_steps} observations for {made.leaf.plan.n_cells} places")
+        cells = np.arange(stored.n_steps)
         for run in stored.runs:
             put_run(Contents({}, cells, 1, {}, {"array": made.leaf}), run, cells[run.first : run.first + run.count, None])
         return made

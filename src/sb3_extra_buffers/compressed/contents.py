@@ -20,6 +20,7 @@ from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.segments.runs import Contents, Ints, Run, put_run
 from sb3_extra_buffers.segments.spaces import space_to_json
+from sb3_extra_buffers.store.format import number_dtype
 from sb3_extra_buffers.store.leaf import LeafStore
 
 #: Arguments that are not read from a buffer: they are given anew, or follow from its spaces. A file from elsewhere must not
@@ -52,6 +53,9 @@ CLASSES = {
     }.items()
     for name in names
 }  # fmt: skip
+#: Arguments that a file may give as numbers, from and up to which; and those that count something, from which on.
+_NUMBERS = {"gamma": (0, 1), "gae_lambda": (0, 1), "alpha": (0, 1), "eps": (0, 1e30)}
+_COUNTS = {"n_steps": 1, "n_sampled_goal": 0}
 #: How a schedule of SB3's that can be written down stands in JSON.
 _LINEAR = "linear schedule"
 #: What sb3-contrib only keeps from one minibatch to the next.
@@ -148,6 +152,14 @@ def arguments_from_json(said: Any) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise CorruptDataError("A file describes no arguments of its buffer")
     arguments = dict(said)
+    for name, value in arguments.items():
+        if name in _NUMBERS and not (type(value) in (int, float) and _NUMBERS[name][0] <= value <= _NUMBERS[name][1]):
+            raise CorruptDataError(f"A file says {name}={value!r}; it must be a number between {_NUMBERS[name]}")
+        if name in _COUNTS and not (type(value) is int and _COUNTS[name] <= value < 2**20):
+            raise CorruptDataError(f"A file says {name}={value!r}; it must be a whole number from {_COUNTS[name]} on")
+    if isinstance(arguments.get("dtypes"), dict):
+        for value in arguments["dtypes"].values():
+            number_dtype(value)
     if "hidden_state_shape" in arguments:
         arguments["hidden_state_shape"] = tuple(arguments["hidden_state_shape"])
     schedule = arguments.get("beta")

@@ -78,6 +78,11 @@ def check_episodes(stored: StoredBuffer, whole: dict[str, Any]) -> None:
     for name, values in numbers.items():
         if values.size and not 0 <= values.min() <= values.max() <= slots:
             raise CorruptDataError(f"A file is damaged: {name!r} goes beyond the {slots} slots")
+    oldest, starts, lengths = stored.about.get("oldest"), numbers["ep_start"], numbers["ep_length"]
+    if type(oldest) is int and slots:
+        within = (oldest + np.arange(len(starts))[:, None] - starts) % slots
+        if ((lengths > 0) & (within >= lengths)).any():
+            raise CorruptDataError("A file is damaged: steps lie behind the end of their episodes")
 
 
 def forget_cut_episodes(buffer: Any) -> None:

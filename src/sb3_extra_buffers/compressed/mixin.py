@@ -52,6 +52,8 @@ from sb3_extra_buffers.store.locks import give_way, new_lock, waiting_forks
 
 #: What may be interrupted beside an `add`, see `CompressedObservations._interrupted`.
 READING, RESETTING = -1, -2
+#: The same of a buffer that was closed and has left all it had in its directory: nothing can be added any more.
+CLOSED = -3
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -123,7 +125,7 @@ class CompressedObservations(BaseBuffer):
     #: What keywords there are, and what holds a leaf; device buffers have their own.
     _options_class: ClassVar[type[CompressionOptions]] = CompressionOptions
     _leaf_class: ClassVar[type[StoredLeaf]] = StoredLeaf
-    #: What was interrupted and is to be made up for by the next call: an `add` to this slot, READING or RESETTING.
+    #: What was interrupted and is to be made up for by the next call: an `add` to this slot, READING or RESETTING. Or CLOSED.
     _interrupted: int | None = None
     #: Steps that were ever added, and a name for them: a checkpoint writes what is new by comparing these.
     _age = 0
@@ -222,6 +224,8 @@ class CompressedObservations(BaseBuffer):
         for leaf in self._leaves.values():
             leaf.reader.end()
         slot = self._interrupted
+        if slot == CLOSED:
+            return
         if slot == RESETTING:
             self._reset()
         elif slot is not None and slot >= 0 and (self.pos != slot or self.buffer_size == 1):
@@ -354,7 +358,7 @@ class CompressedObservations(BaseBuffer):
         :param folder: of this buffer alone; is made if it does not exist
         :param background: return when what is new is copied, and let a thread write it. The next call waits for it and raises
             what went wrong
-        :param extra: what else is to be listed in ``checkpoint.json``, as JSON
+        :param extra: what else is to be listed in ``checkpoint.json``, as JSON; what was listed there if it is not given
         """
         writer = self._checkpoint_writer(folder)
         directory = getattr(self._options, "directory", None)
@@ -362,7 +366,7 @@ class CompressedObservations(BaseBuffer):
             if directory is not None and os.path.abspath(folder) == directory:
                 contents.about["lives_here"] = True
             writer.write(
-                self._described(contents), life=self._life, age=self._age, changes=self._rewrites(), extra=extra or {},
+                self._described(contents), life=self._life, age=self._age, changes=self._rewrites(), extra=extra,
                 background=background,
             )  # fmt: skip
 
@@ -378,12 +382,14 @@ class CompressedObservations(BaseBuffer):
         return self._writer
 
     def _rewrites(self) -> list[int]:
-        return [leaf.n_rewrites for leaf in self._leaves.values()]
+        """Numbers that change when observations are written other than by `add`."""
+        return [leaf.rewrites_after(self._age) for leaf in self._leaves.values()]
 
-    def _go_on_from(self, folder: str | os.PathLike[str], life: str, age: int) -> None:
+    def _go_on_from(self, stored: StoredBuffer) -> None:
         """This buffer is what a checkpoint holds: the next one goes on from there."""
-        self._life, self._age = life, age
-        self._checkpoint_writer(folder).trust(life, self._rewrites())
+        if stored.folder is not None:
+            self._life, self._age = stored.life, stored.age
+            self._checkpoint_writer(stored.folder).trust(stored.life, self._rewrites(), stored.list_checksum)
 
     def _like(self, n_slots: int, made_class: Any = None) -> Self:
         """An empty buffer with the same arguments and another number of slots."""

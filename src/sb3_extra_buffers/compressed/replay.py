@@ -7,7 +7,6 @@ get it, cut the last episode off when `learn` is called again.
 
 from __future__ import annotations
 
-import atexit
 import os
 import weakref
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.loading_warning import warn_of_uncompressed_files
-from sb3_extra_buffers.compressed.mixin import CompressedObservations
+from sb3_extra_buffers.compressed.mixin import CLOSED, CompressedObservations
 from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptions
 from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.store import BlockStore
@@ -46,17 +45,19 @@ class ReplayObservations(CompressedObservations):
         super()._set_up(arguments)
         self._made_by = os.getpid()
         if getattr(self._options, "keep", False):
-            atexit.register(_close, weakref.ref(self))
+            # All that the buffer holds must outlive it: `__del__` may come when the stores are freed already. At exit, too.
+            weakref.finalize(self, _close, self._twin())
 
     def close(self) -> None:
         """Let go of the files of `directory`, after a checkpoint there if `keep` was asked for. The buffer is empty then.
 
-        This also happens when the buffer is garbage or the process ends. Without a `directory` it only empties the buffer.
+        This also happens when the buffer is garbage or the process ends. With `keep`, nothing can be added afterwards. Without
+        a `directory` it only empties the buffer.
         """
         self.wait_for_checkpoint()
         with self._lock:
-            options = self._options
-            if self._is_kept() and self._age > 0:  # one that never got a step replaces nothing, e.g. that of `DQN.load`
+            options, is_kept = self._options, self._is_kept()
+            if is_kept and self._age > 0:  # one that never got a step replaces nothing, e.g. that of `DQN.load`
                 self.checkpoint(vars(options)["directory"])
             vars(options)["keep"] = False
             self.reset()
@@ -64,14 +65,18 @@ class ReplayObservations(CompressedObservations):
                 leaf.clear()
                 if isinstance(leaf.store, BlockStore):
                     leaf.store.let_go_of_files()
+            if is_kept:
+                self._interrupted = CLOSED
 
     def _is_kept(self) -> bool:
         """Whether the directory is to hold a checkpoint in the end. Only the process that made the buffer writes it."""
         return bool(getattr(self.__dict__.get("_options"), "keep", False)) and self._made_by == os.getpid()
 
-    def __del__(self) -> None:
-        if self._is_kept():
-            self.close()
+    def _twin(self) -> ReplayObservations:
+        """An object with the same attributes, now and later."""
+        twin: ReplayObservations = object.__new__(type(self))
+        twin.__dict__ = self.__dict__
+        return twin
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *more: Any) -> None:
         """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing.
@@ -83,6 +88,8 @@ class ReplayObservations(CompressedObservations):
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()
+                if self._interrupted == CLOSED:
+                    raise ValueError("The buffer was closed, and is kept in its directory: load_buffer(directory) to go on")
             stored, slot = self._stored, self.pos
             if not stored.is_direct:
                 stored.prepare_step(slot, stored.checked((obs, next_obs)))
@@ -112,10 +119,10 @@ class ReplayObservations(CompressedObservations):
         return self._reading(lambda: super(ReplayObservations, self).sample(*args, **kwargs))
 
 
-def _close(reference: weakref.ref[Any]) -> None:
-    buffer = reference()
-    if buffer is not None and buffer._is_kept():
-        buffer.close()
+def _close(twin: ReplayObservations) -> None:
+    """When a buffer is gone: what it has left."""
+    if twin._is_kept():
+        twin.close()
 
 
 class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):

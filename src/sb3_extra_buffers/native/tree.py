@@ -29,7 +29,7 @@ class SumTree:
         if error.value == BAD_ARGUMENT:
             raise ValueError("Weights must be finite and not negative, and there must be one at least")
         check(error.value, "make a tree")
-        self._finalizer = weakref.finalize(self, self._core.sb3x_tree_destroy, self._handle)
+        weakref.finalize(self, self._core.sb3x_tree_destroy, self._handle).atexit = False
 
     @property
     def total(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -15,12 +16,16 @@ UNFINISHED = ".unfinished"
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], *, follow_links: bool = True) -> Iterator[BinaryIO]:
     """Write a file beside the old one; it takes the old one's place when all of it is on the disk.
 
     If anything is raised, the old one stays as it is, and what was written is removed.
+
+    :param follow_links: replace what a link points to, not the link. Not in a folder that somebody else may have made
     """
-    target = Path(os.path.realpath(path))  # what a link points to, not the link
+    target = Path(os.path.realpath(path) if follow_links else path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise FileExistsError(errno.EEXIST, f"{path} is neither a file nor free: name another place")
     unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
         with open(unfinished, "xb") as file:

@@ -17,6 +17,7 @@ import re
 import secrets
 import sys
 import threading
+import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
@@ -41,8 +42,12 @@ _KIND = "sb3-extra-buffers checkpoint"
 _FEW_STEPS, _FEW_BYTES = 1000, 1 << 20
 #: With so many files all is written anew, as few: a process can only have some hundreds of them open.
 _MOST_FILES = 500
+#: Names of files have so many digits for a step.
+_MOST_STEPS = 10**12
 #: How often a folder is read that is written to meanwhile.
 _MOST_TRIES = 20
+#: How often to look whether a thread has begun, a hundredth of a second apart.
+_START_TRIES = 100
 #: Names of files that a checkpoint may remove: those it has written, finished or not. All others are the user's.
 _SEGMENT_NAME = r"[0-9a-f]{12}-\d{12}-\d+-[0-9a-f]{8}\.sb3x"
 _NAMES = rf"{_SEGMENT_NAME}|(model|vecnormalize)-\d+-[0-9a-f]{{8}}\.(zip|pkl)"
@@ -107,7 +112,7 @@ class Checkpoint:
             changing = Entry(**said["changing"]) if said.get("changing") is not None else None
             files = [*entries, changing] if changing is not None else entries
             numbers = [n for one in files for n in (one.bytes, one.checksum, one.first, one.count, one.arrays)]
-            if not all(type(n) is int and n >= 0 for n in [*numbers, said["oldest"]]):
+            if not all(type(n) is int and 0 <= n < _MOST_STEPS for n in [*numbers, said["oldest"]]):
                 raise CorruptDataError(f"{LIST} is damaged: {numbers}")
             names, life = [one.file for one in files], said["life"]
             if not all(re.fullmatch(_SEGMENT_NAME, name) for name in names) or len(set(names)) < len(names):
@@ -136,7 +141,7 @@ def read_list(folder: Path) -> Checkpoint:
 def write_list(folder: Path, extra: dict[str, Any]) -> None:
     """A checkpoint without a buffer: what else is listed in it."""
     checkpoint = Checkpoint("", 0, {}, extra=extra)
-    with replacing(folder / LIST) as file:
+    with replacing(folder / LIST, follow_links=False) as file:
         file.write(checkpoint.to_json())
     remove_others(folder, checkpoint)
 
@@ -145,7 +150,7 @@ def write_list(folder: Path, extra: dict[str, Any]) -> None:
 def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
     """The newest complete state of a folder, which may be written to meanwhile: files that are open stay readable."""
     with ExitStack() as stack:
-        checkpoint, segments, changing = _open_all(folder, stack)
+        data, checkpoint, segments, changing = _open_all(folder, stack)
         check_about(checkpoint.buffer)
         stored = StoredBuffer.of(segments)
         expected = checkpoint.entries[0].first
@@ -156,6 +161,7 @@ def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
         stored.about = checkpoint.buffer
         stored.skipped = checkpoint.oldest - checkpoint.entries[0].first
         stored.folder, stored.life, stored.age = folder, checkpoint.life, expected
+        stored.list_checksum = zlib.crc32(data)
         if not 0 <= stored.skipped <= stored.n_stored:
             raise CorruptDataError(f"{folder}: {LIST} names step {checkpoint.oldest}, which no file has")
         if changing is not None:
@@ -184,10 +190,11 @@ def _take_changed(stored: StoredBuffer, changing: Segment) -> None:
             run.changed[name] = changed
 
 
-def _open_all(folder: Path, stack: ExitStack) -> tuple[Checkpoint, list[Segment], Segment | None]:
-    """The list and all its files. If another process writes a checkpoint in between, once more."""
+def _open_all(folder: Path, stack: ExitStack) -> tuple[bytes, Checkpoint, list[Segment], Segment | None]:
+    """The list, as bytes too, and all its files. If another process writes a checkpoint in between, once more."""
     for _ in range(_MOST_TRIES):
-        checkpoint = read_list(folder)
+        data = (folder / LIST).read_bytes()
+        checkpoint = Checkpoint.from_json(data)
         if not checkpoint.entries:
             raise CorruptDataError(f"{folder} is a checkpoint of a model alone, without a buffer")
         try:
@@ -196,18 +203,19 @@ def _open_all(folder: Path, stack: ExitStack) -> tuple[Checkpoint, list[Segment]
                 kept_apart = checkpoint.changing
                 changing = None if kept_apart is None else _open_entry(folder, kept_apart, opened)
                 stack.push(opened.pop_all())
-                return checkpoint, segments, changing
+                return data, checkpoint, segments, changing
         except CorruptDataError:
-            if read_list(folder) == checkpoint:
+            if (folder / LIST).read_bytes() == data:
                 raise
     raise CorruptDataError(f"{folder} is written to so often that it cannot be read. Copy it, and read the copy")
 
 
 def _open_entry(folder: Path, entry: Entry, stack: ExitStack) -> Segment:
     path = folder / entry.file
-    if not path.is_file():
-        raise CorruptDataError(f"{folder} lacks {entry.file}; `sb3-extra-buffers repair` keeps what is there")
-    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115
+    try:
+        file = stack.enter_context(open(path, "rb"))  # noqa: SIM115
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise CorruptDataError(f"{folder} lacks {entry.file}; `sb3-extra-buffers repair` keeps what is there") from error
     end = file.seek(0, 2)
     try:
         segment = Segment(file, 0, end)
@@ -240,17 +248,21 @@ class CheckpointWriter:
         atexit.register(_report_error, weakref.ref(self))
 
     def write(
-        self, contents: Contents, *, life: str, age: int, changes: Any, extra: dict[str, Any], background: bool = False
+        self, contents: Contents, *, life: str, age: int, changes: Any, extra: dict[str, Any] | None, background: bool = False
     ) -> list[Path]:
         """Write a checkpoint; gives the new files.
 
         :param life: of the buffer: another one has nothing in common with the old files
         :param age: steps that the buffer ever got
         :param changes: how often observations were overwritten; if it changes, they are written anew
-        :param extra: to be listed too
+        :param extra: to be listed too, with the names of its own files as `files`; what is listed now if it is None
         :param background: return when all is copied; a thread writes it. `wait` raises what it has raised
         """
         self.wait()
+        if extra is None:
+            extra = self._listed_extra()
+        elif not all(isinstance(name, str) for name in extra.get("files", [])):
+            raise TypeError(f"extra['files'] must be names of files, got {extra['files']!r}")
         self.folder.mkdir(parents=True, exist_ok=True)
         oldest = age - contents.n_steps
         entries: list[Entry] = []
@@ -274,11 +286,12 @@ class CheckpointWriter:
         def finish() -> None:
             for entry, data in new:
                 if data is not None:
-                    with replacing(self.folder / entry.file) as file:
+                    with replacing(self.folder / entry.file, follow_links=False) as file:
                         file.write(data.getbuffer())
-            with replacing(self.folder / LIST) as file:
-                file.write(checkpoint.to_json())
-            self.trust(life, changes)
+            listed = checkpoint.to_json()
+            with replacing(self.folder / LIST, follow_links=False) as file:
+                file.write(listed)
+            self.trust(life, changes, zlib.crc32(listed))
             remove_others(self.folder, checkpoint)
 
         if background:
@@ -290,15 +303,19 @@ class CheckpointWriter:
     def wait(self) -> None:
         """Until what runs in the background is written. Raises what went wrong."""
         if self._thread is not None:
-            self._thread.join()  # forgotten only when it has ended: it must not run beside the next one
+            for _ in range(_START_TRIES):  # Ctrl-C may have come while it started, and before it says so
+                if self._thread.ident is not None:
+                    self._thread.join()  # forgotten only when it has ended: it must not run beside the next one
+                    break
+                time.sleep(0.01)
             self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
 
-    def trust(self, life: str, changes: Any) -> None:
-        """The files of this folder hold what the buffer holds."""
-        self._trusted = life, changes, zlib.crc32((self.folder / LIST).read_bytes())
+    def trust(self, life: str, changes: Any, checksum: int) -> None:
+        """The files of the list with this checksum hold what the buffer holds."""
+        self._trusted = life, changes, checksum
 
     def _start(self, finish: Callable[[], None]) -> None:
         def run() -> None:
@@ -308,7 +325,11 @@ class CheckpointWriter:
                 self._error = error
 
         self._thread = threading.Thread(target=run, name="checkpoint")  # not a daemon: the interpreter waits for it
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the system has no thread left
+            self._thread = None
+            raise RuntimeError(f"{error}: the checkpoint in {self.folder} was not written") from error
 
     def _segment(
         self, contents: Contents, first: int, last: int, life: str, oldest: int, header: dict[str, Any], *, in_memory: bool
@@ -321,7 +342,7 @@ class CheckpointWriter:
             checksum, size = run.write(data, header, with_whole=True), data.tell()
         else:
             data = None
-            with replacing(self.folder / name) as file:
+            with replacing(self.folder / name, follow_links=False) as file:
                 checksum, size = run.write(file, header, with_whole=True), file.tell()
         return Entry(name, size, checksum, oldest + first, last - first, arrays), data
 
@@ -345,6 +366,13 @@ class CheckpointWriter:
         if at < end or not planned:
             planned += contents.edges(at - oldest, contents.n_steps)
         return planned
+
+    def _listed_extra(self) -> dict[str, Any]:
+        """What the folder's list has beside a buffer, e.g. a model: it is not lost with the next one."""
+        try:
+            return read_list(self.folder).extra
+        except (OSError, CorruptDataError):
+            return {}
 
     def _old_entries(self, life: str, changes: Any) -> list[Entry]:
         try:

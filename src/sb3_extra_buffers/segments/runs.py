@@ -34,6 +34,8 @@ _SEGMENT_BYTES = 16 << 20
 #: Blocks at the edges of segments are in both: a segment has at least so many blocks of each env.
 _LEAST_BLOCKS = 200
 _USUAL_BLOCK_FRAMES = 16
+#: Every step has a byte at least, and zlib makes no more than so many of one.
+_MOST_STEPS_PER_BYTE = 1032
 
 
 @dataclass
@@ -183,6 +185,10 @@ class StoredRun:
             raise CorruptDataError(f"A segment is damaged: {name!r} has the shape {array.shape}, for {self.count} steps")
         return array
 
+    def names(self) -> set[str]:
+        """Names of the sections that every run of a buffer has."""
+        return {name for name in self.segment.names if name.startswith(("array/", "object/"))}
+
     def objects(self, name: str) -> NDArray[Any]:
         said = self.segment.array(f"object/{name}", np.uint8, (None,)).tobytes()
         try:
@@ -220,6 +226,7 @@ class StoredBuffer:
     folder: Path | None = None
     life: str = ""
     age: int = 0
+    list_checksum: int = 0
 
     @property
     def n_stored(self) -> int:
@@ -256,6 +263,8 @@ class StoredBuffer:
         for run in runs:
             if run.n_envs != newest["n_envs"] or run.segment.header["buffer"]["class"] != newest["class"]:
                 raise CorruptDataError("The segments are not of one buffer: they differ in class or number of envs")
+            if run.names() != runs[-1].names():
+                raise CorruptDataError("The segments are not of one buffer: they differ in what they hold of a step")
         return cls(newest, runs)
 
     @classmethod
@@ -282,6 +291,8 @@ def check_header(segment: Segment) -> None:
     numbers = [header.get("count"), header.get("first")]
     if not all(type(one) is int and 0 <= one < 2**40 for one in numbers):
         raise CorruptDataError(f"A segment is damaged: it says {numbers} of its steps")
+    if header["count"] > _MOST_STEPS_PER_BYTE * (segment.end - segment.begin):
+        raise CorruptDataError(f"A segment is damaged: {header['count']} steps are more than its bytes can hold")
     check_about(buffer)
     for one in header["sections"]:  # before anything is made for so many steps
         rows = header["count"] * (buffer["n_envs"] if one["name"].endswith("/heads") else 1)

@@ -32,6 +32,8 @@ _PREFIX = struct.Struct("<8sIIQQ32x")
 ALIGNMENT = 64
 #: zlib makes at most so many bytes of one.
 _MOST_INFLATED = 1032
+#: NumPy's own limit in all versions that are supported.
+_MOST_AXES = 32
 #: Bytes that are read or written at a time.
 PART_BYTES = 1 << 20
 #: dtypes that a section may have: numbers only.
@@ -167,12 +169,14 @@ class Segment:
         """
         about, _, _ = self._section(name)
         found, sizes = number_dtype(about.get("dtype")), about.get("shape")
-        if not isinstance(sizes, list) or not all(map(_is_count, sizes)):
+        if not isinstance(sizes, list) or len(sizes) > _MOST_AXES or not all(map(_is_count, sizes)):
             raise CorruptDataError(f"A segment is damaged: {name!r} is no array of numbers")
         fits = shape is None or (len(sizes) == len(shape) and all(b in (None, a) for a, b in zip(sizes, shape, strict=True)))
         if not fits or (dtype is not None and found.newbyteorder("=") != np.dtype(dtype).newbyteorder("=")):
             wanted = f"{'any dtype' if dtype is None else np.dtype(dtype)} {'any shape' if shape is None else shape}"
             raise CorruptDataError(f"{name!r} is {found.name} {tuple(sizes)}; it must be {wanted}")
+        if math.prod(max(one, 1) for one in sizes) * found.itemsize >= 2**62:  # also without a byte, with a 0 among them
+            raise CorruptDataError(f"A segment is damaged: {name!r} has the shape {tuple(sizes)}")
         n_bytes, is_packed = math.prod(sizes) * found.itemsize, about.get("filter") == "zlib"
         if about.get("filter") not in (None, "zlib"):
             raise SegmentVersionError(f"{name!r} is stored by {about['filter']!r}, which this version does not know")

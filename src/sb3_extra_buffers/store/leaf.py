@@ -39,8 +39,7 @@ class LeafStore:
         self._detector = FrameDetector(layouts, plan.n_streams) if len(layouts) > 1 else None
         #: Where observations are: a WaitingStore until the layout is known, then the one that the plan builds.
         self.store: Store = WaitingStore(layouts[-1], plan) if self._detector else plan.build(layouts[0])
-        #: How often cells were written other than by steps: whoever has saved them must save them again.
-        self.n_rewrites = 0
+        self._n_rewrites = 0
         #: Whether observations are so small that SB3's own assignments may write them, one column at a time.
         self.is_direct = isinstance(self.store, RowStore)
 
@@ -74,11 +73,19 @@ class LeafStore:
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
         with self.lock:
-            self.n_rewrites += 1
+            self._n_rewrites += 1
             # Not while a step is prepared, which would not come along into the new store: the next one shows the layout too.
             if isinstance(self.store, WaitingStore) and not self.store.is_prepared:
                 self._look_at((cells % self.plan.n_streams).tolist(), (observations,))
             self.store.write(column, cells, observations)
+
+    def rewrites_after(self, n_steps: int) -> int:
+        """A number that steps do not change, and all other writes do: whoever has saved cells must save them again.
+
+        :param n_steps: that were written
+        """
+        by_hand = self.store.n_slot_writes - n_steps * self.plan.n_columns if isinstance(self.store, RowStore) else 0
+        return self._n_rewrites + by_hand
 
     def read(self, column: int, cells: Cells) -> Any:
         """See `Store.read`."""

@@ -7,6 +7,7 @@ store in the same directory removes them: a folder whose lock nobody holds is no
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -14,8 +15,16 @@ import weakref
 from pathlib import Path
 from typing import IO, Any
 
+try:
+    import fcntl
+
+    _HAS_LOCKS = True
+except ImportError:  # Windows
+    _HAS_LOCKS = False
+
 _PREFIX = "sb3-extra-buffers-"
 _LOCK = "owner.lock"
+_MOST_TRIES = 100
 
 
 class BlockFolder:
@@ -29,16 +38,28 @@ class BlockFolder:
         try:
             parent.mkdir(parents=True, exist_ok=True)
             _remove_abandoned(parent)
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+            self.path, lock = _locked_folder(parent)  # the lock is held as long as there is the folder
         except OSError as error:
             raise OSError(error.errno, f"Cannot keep blocks in directory={str(directory)!r}: {error.strerror}") from error
-        lock = open(self.path / _LOCK, "wb")  # noqa: SIM115  held as long as the folder
-        _try_lock(lock)
         self._finalizer = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def remove(self) -> None:
         """Now, rather than when nobody has it any more."""
         self._finalizer()
+
+
+def _locked_folder(parent: Path) -> tuple[Path, IO[Any]]:
+    """A new folder, and its lock. Another process may take it for abandoned until it is locked: then, another one."""
+    for _ in range(_MOST_TRIES):
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        lock: IO[Any] | None = None
+        with contextlib.suppress(FileNotFoundError):
+            lock = open(path / _LOCK, "wb")  # noqa: SIM115
+            if (_try_lock(lock) or not _HAS_LOCKS) and (path / _LOCK).exists():
+                return path, lock
+        if lock is not None:
+            lock.close()
+    raise OSError(errno.EBUSY, f"{_MOST_TRIES} new folders were removed at once by others")
 
 
 def _remove(path: Path, lock: IO[Any], owner: int) -> None:
@@ -49,9 +70,7 @@ def _remove(path: Path, lock: IO[Any], owner: int) -> None:
 
 def _try_lock(file: IO[Any]) -> bool:
     """Whether the lock is ours now. Where there are no such locks, folders of killed processes stay."""
-    try:
-        import fcntl
-    except ImportError:
+    if not _HAS_LOCKS:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

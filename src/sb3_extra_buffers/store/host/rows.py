@@ -73,6 +73,7 @@ class RowStore(Store):
         """Put the observations of all streams at a slot into one column: what SB3's `add` does, obs before next_obs."""
         expected, waiting = self._tail
         data = observations.tobytes()
+        self.n_slot_writes += 1
         if not self._is_chained:
             self._slots[slot] = data
             if slot >= self._n_slots:
