@@ -257,8 +257,11 @@ class CompressedObservations(BaseBuffer):
 
     # ---- reading
 
-    def _reading(self, make_batch: Callable[[], Batch]) -> Batch:
-        """A batch by SB3's code, with columns read together and no writer in between."""
+    def _reading(self, make_batch: Callable[[], Batch], *, is_pairs: bool = True) -> Batch:
+        """A batch by SB3's code, with no writer in between.
+
+        :param is_pairs: read the columns together
+        """
         if waiting_forks:
             give_way()
         with self._lock:
@@ -267,7 +270,7 @@ class CompressedObservations(BaseBuffer):
             readers = [leaf.reader for leaf in self._leaves.values()]
             try:
                 for reader in readers:
-                    reader.begin()
+                    reader.begin(is_pairs=is_pairs)
                 batch = self._finish(make_batch())
                 for reader in readers:
                     reader.end()

@@ -24,6 +24,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from sb3_extra_buffers.compressed.loading_warning import warn_of_uncompressed_files
 from sb3_extra_buffers.compressed.mixin import CLOSED, CompressedObservations
 from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptions
+from sb3_extra_buffers.compressed.sequences import SequenceSamples, draw_windows, read_sequences, same_episode
 from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.store import BlockStore
 from sb3_extra_buffers.store.locks import give_way, waiting_forks
@@ -36,6 +37,8 @@ class ReplayObservations(CompressedObservations):
 
     _column_names = ("observations", "next_observations")
     _made_by = -1
+    #: SB3's.
+    dones: NDArray[Any]
     _options_class: ClassVar[type[CompressionOptions]] = ReplayOptions
 
     def _set_up(self, arguments: dict[str, Any]) -> None:
@@ -117,6 +120,36 @@ class ReplayObservations(CompressedObservations):
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """SB3's `sample`."""
         return self._reading(lambda: super(ReplayObservations, self).sample(*args, **kwargs))
+
+    def sample_sequences(
+        self,
+        batch_size: int,
+        length: int,
+        burn_in: int = 0,
+        across_episodes: bool = False,
+        env: VecNormalize | None = None,
+    ) -> SequenceSamples:
+        """Draw sequences of consecutive steps; all that are in the buffer are equally likely.
+
+        :param batch_size: number of sequences
+        :param length: steps of each, those of `burn_in` included
+        :param burn_in: of these, steps that a recurrent network only runs through, to get into its state. The `mask` is about
+            the episode of the first step after them
+        :param across_episodes: let the mask be true for all steps, also behind the end of an episode
+        :param env: normalizes the batch, as in SB3
+        """
+        if not 0 <= burn_in < length:
+            raise ValueError(f"burn_in must be from 0 to length - 1, got {burn_in} of {length} steps")
+
+        def make_batch() -> SequenceSamples:
+            slots = self._kept_slots()
+            steps, envs = draw_windows(len(slots), self.n_envs, batch_size, length)
+            chosen = slots[steps]
+            ends = self.dones[chosen, envs[:, None]].astype(bool)
+            mask = np.ones_like(ends) if across_episodes else same_episode(ends, burn_in)
+            return read_sequences(self, chosen, envs, mask, env)
+
+        return self._reading(make_batch, is_pairs=False)
 
 
 def _close(twin: ReplayObservations) -> None:

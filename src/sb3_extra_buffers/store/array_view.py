@@ -45,13 +45,18 @@ class Reader:
     def __init__(self, leaf: LeafStore, n_columns: int = 1, handed_out: list[Any] | None = None) -> None:
         self._leaf, self._columns = leaf, tuple(range(n_columns))
         self._batch_thread = 0  # that makes a batch; 0 for none
+        self._is_pairs = True
         self._ahead_cells: tuple[bytes, bytes] = (b"", b"")  # compared as bytes, which is quick
         self._ahead: dict[int, Any] = {}
         self._handed_out = [] if handed_out is None else handed_out
 
-    def begin(self) -> None:
-        """This thread makes a batch from now on."""
+    def begin(self, *, is_pairs: bool = True) -> None:
+        """This thread makes a batch from now on.
+
+        :param is_pairs: all columns will be read with the same index arrays
+        """
         self._batch_thread = threading.get_ident()
+        self._is_pairs = is_pairs
         self._leaf.store.expect_read()
 
     def end(self) -> None:
@@ -72,7 +77,7 @@ class Reader:
         if self._batch_thread != threading.get_ident():
             with self._leaf.lock:
                 return self._leaf.store.read_columns((column,), slots, envs)[0]
-        if len(self._columns) == 1:
+        if len(self._columns) == 1 or not self._is_pairs:
             values = self._leaf.store.read_columns((column,), slots, envs)[0]
         else:
             asked = slots.tobytes(), envs.tobytes()
