@@ -185,14 +185,16 @@ operation draw_operation(model *model) {
     const sb3x_config *config = &model->config;
     int is_outside = config->frames == SB3X_FRAMES_OUTSIDE;
     operation drawn = {.kind = once_in(model->from, 64) ? CLEAR : often[below(model->from, sizeof often / sizeof *often)]};
-    if (drawn.kind == ERASE && !is_outside) drawn.kind = WRITE;
     if ((drawn.kind == KEEP_AS || drawn.kind == RELOAD) && is_outside) drawn.kind = ERASE;
     if (drawn.kind == RELOAD && !once_in(model->from, 3)) drawn.kind = COPY;
     switch (drawn.kind) {
         case STEP:
         case PLAN_ONLY: draw_step(model, &drawn); break;
-        case WRITE:
-        case ERASE: draw_write(model, &drawn); break;
+        case WRITE: draw_write(model, &drawn); break;
+        case ERASE:
+            draw_write(model, &drawn);
+            if (drawn.n > config->n_streams) drawn.n = config->n_streams;
+            break;
         case COPY: draw_copy(model, &drawn); break;
         case RELOAD: drawn.n = 1 + below(model->from, 3); break;
         case KEEP_AS:

@@ -391,11 +391,12 @@ int32_t sb3x_commit(sb3x_store *store, sb3x_changes *changes) {
 }
 
 int32_t sb3x_erase(sb3x_store *store, const int64_t *cells, int64_t n, sb3x_changes *changes) {
-    if (store->config.frames != SB3X_FRAMES_OUTSIDE || store->n_freed > 0 || n > store->config.n_streams)
-        return SB3X_BAD_ARGUMENT;
+    const int is_outside = store->config.frames == SB3X_FRAMES_OUTSIDE;
+    if (store->n_freed > 0 || n > store->config.n_streams) return SB3X_BAD_ARGUMENT;
     for (int64_t i = 0; i < n; i++)
         if (cells[i] < 0 || cells[i] >= store->config.n_cells) return SB3X_BAD_CELL;
     store->n_items = 0;
+    drop_given(store);
     for (int64_t i = 0; i < n; i++) {
         for (int64_t column = 0; column < store->config.n_columns; column++) {
             int64_t old = head_of(store, cells[i], column);
@@ -405,6 +406,7 @@ int32_t sb3x_erase(sb3x_store *store, const int64_t *cells, int64_t n, sb3x_chan
             release_observation(store, old);
         }
     }
+    if (!is_outside) tidy_chunks(store);
     sb3x_freed(store, changes);
     return SB3X_OK;
 }

@@ -154,14 +154,15 @@ SB3X_API int32_t sb3x_give_encoded(sb3x_store *store, int64_t stream, int64_t pa
 SB3X_API int32_t sb3x_write(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n, const uint8_t *observations,
                             int64_t *done);
 
+/* Empty cells of all columns: they read as zeros, and blocks that nobody needs any more are free. At most n_streams cells per call.
+   A planned write is forgotten. `changes` tells what was freed, see below. */
+SB3X_API int32_t sb3x_erase(sb3x_store *store, const int64_t *cells, int64_t n, sb3x_changes *changes);
+
 /* ---- SB3X_FRAMES_OUTSIDE: plan, keep the new frames, commit, let go of what is freed */
 
 /* Plan to write n observations of one column, whose cells belong to different streams. */
 SB3X_API int32_t sb3x_plan_cells(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n,
                                  const uint8_t *observations, sb3x_changes *changes);
-
-/* Empty cells of all columns: they read as zeros. At most n_streams cells per call. */
-SB3X_API int32_t sb3x_erase(sb3x_store *store, const int64_t *cells, int64_t n, sb3x_changes *changes);
 
 /* The blocks that were freed and not let go of yet. */
 SB3X_API void sb3x_freed(const sb3x_store *store, sb3x_changes *changes);
