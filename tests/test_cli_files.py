@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.recording import FramelessRecordBuffer
+from sb3_extra_buffers.segments.runs import write_buffer
 from sb3_extra_buffers.store.format import MAGIC
 from tests.oracle import assert_same_samples
 from tests.saved_buffers import EVERYTHING, N_ENVS, array, as_numpy, assert_equal, record, replay, rollout
@@ -372,3 +374,13 @@ def test_inspect_describes_rollouts_records_and_arrays(path: Path, tmp_path: Pat
     assert found["raw_bytes"] == 4 * 400  # of the cells that were written
     assert main(["inspect", str(path)]) == 0
     assert "(7, 3, 20, 20) uint8" in capsys.readouterr().out
+
+
+def test_segments_that_lack_an_array_are_not_repaired(path: Path, tmp_path: Path, capsys: Capture) -> None:
+    ours, _ = replay("replay", 20)
+    with path.open("wb") as file, ours._at_rest() as contents:
+        arrays = {name: one for name, one in contents.arrays.items() if name != "rewards"}
+        write_buffer(file, replace(ours._described(contents), arrays=arrays))
+    assert main(["repair", str(path), str(tmp_path / "out.sb3x")]) == 2
+    assert "'rewards'" in capsys.readouterr().err
+    assert not (tmp_path / "out.sb3x").exists()

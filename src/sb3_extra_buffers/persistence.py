@@ -282,6 +282,9 @@ def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "a
         return rollout
     her = {"env": None} if issubclass(buffer_class, HerReplayBuffer) else {}
     buffer = _make(buffer_class, stored.about, stored.about["slots"] * n_envs, n_envs, device, her)
+    expected, found = set(contents_of(buffer, np.arange(0)).arrays), set(stored.names("array"))
+    if expected != found:
+        raise CorruptDataError(f"The segments have {sorted(found)}; a {buffer_class.__name__} needs {sorted(expected)}")
     n_steps, kept = stored.n_steps, min(stored.n_steps, buffer.buffer_size)
     _put_all(buffer, stored, cells_for(n_steps, n_envs, np.arange(kept)))
     steps = np.array(gaps, np.int64) - (n_steps - kept)
