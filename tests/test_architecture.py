@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"store"},
     {"segments"},
     {"compressed", "contrib", "gpu_buffers", "prioritized", "recording", "vec_buf"},
-    {"training_utils", "persistence", "converting", "callbacks", "compat"},
+    {"training_utils", "persistence", "merging", "converting", "callbacks", "compat"},
     {"bench"},
     {"cli", "distributed", "__main__"},
     {"__init__"},
@@ -33,6 +33,7 @@ ALLOWED = {
     ("vec_buf", "compressed"),
     ("__main__", "cli"),
     ("callbacks", "persistence"),
+    ("merging", "persistence"),
 }
 #: Packages from outside that a part must not import. `store.device` is torch memory, the exception that DESIGN.md names.
 FORBIDDEN: dict[str, set[str]] = {

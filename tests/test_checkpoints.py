@@ -344,11 +344,11 @@ def test_a_failed_checkpoint_leaves_the_last_one(folder: Path, monkeypatch: pyte
     for fails_at in (0, 1):
         more("replay", [ours], 5, seed=fails_at)
 
-        def failing(path: Any, fails_at: int = fails_at) -> Any:
+        def failing(path: Any, fails_at: int = fails_at, **options: Any) -> Any:
             calls.append(path)
             if len(calls) == fails_at + 1:
                 raise OSError(28, "No space left on device")
-            return replacing(path)
+            return replacing(path, **options)
 
         calls.clear()
         monkeypatch.setattr(folders, "replacing", failing)
@@ -369,10 +369,10 @@ def test_files_of_the_last_checkpoint_stay_until_the_next_is_complete(folder: Pa
     copy = load_buffer(folder, device="cpu")
     replacing = folders.replacing
 
-    def killed(path: Any) -> Any:
+    def killed(path: Any, **options: Any) -> Any:
         if Path(path).name == LIST:
             raise OSError(5, "killed")
-        return replacing(path)
+        return replacing(path, **options)
 
     for change in (ours.rewards, ours.observations):
         change[3] = 7

@@ -56,7 +56,8 @@ NAMES: dict[str, set[str]] = {
     "recording": {"DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
     "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "resume", "save_checkpoint", "transition_memory"},
-    "persistence": {"load_buffer", "merge_buffers"},
+    "persistence": {"load_buffer"},
+    "merging": {"merge_buffers"},
     "converting": {"compress_buffer", "decompress_buffer"},
     "errors": {
         "CodecError", "CorruptDataError", "FallbackWarning", "HeapFullError", "LossyStorageWarning", "MissingBackendError",
@@ -80,7 +81,7 @@ NAMES: dict[str, set[str]] = {
 INTERNAL = {"_lazy", "_optional", "bench", "cli", "native", "segments", "spaces"}
 #: What the package itself has, from one of its parts.
 TOP = {
-    "load_buffer": "persistence", "merge_buffers": "persistence", "compress_buffer": "converting",
+    "load_buffer": "persistence", "merge_buffers": "merging", "compress_buffer": "converting",
     "decompress_buffer": "converting", "BufferCheckpointCallback": "callbacks", "resume": "callbacks",
 }  # fmt: skip
 

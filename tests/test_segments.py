@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import sb3_extra_buffers
 from sb3_extra_buffers import load_buffer
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.recording import FramelessRecordBuffer
+from sb3_extra_buffers.store.format import segments_in
 from tests.oracle import add_to_replay, assert_same_minibatches, assert_same_samples
 from tests.saved_buffers import (
     ACTIONS,
@@ -125,6 +128,45 @@ def test_a_file_is_as_large_as_what_is_stored(kind: str, path: Path) -> None:
         usage = ours.memory_usage()
         rest = sum(value.nbytes for value in vars(ours).values() if isinstance(value, np.ndarray)) * n_steps // 100_000
         assert path.stat().st_size <= 1.05 * (usage.stored_bytes + rest) + (64 << 10)
+
+
+def noise(n_steps: int, n_envs: int, shape: tuple[int, ...], method: str) -> Any:
+    made = CompressedReplayBuffer(
+        n_steps * n_envs, spaces.Box(0, 255, shape, np.uint8), ACTIONS, "cpu", n_envs, compression_method=method
+    )
+    rng = np.random.default_rng(0)
+    for i in range(n_steps):
+        obs = rng.integers(0, 256, (n_envs, *shape), np.uint8)
+        made.add(obs, obs, np.zeros((n_envs, 1)), np.zeros(n_envs), np.full(n_envs, i % 50 == 49), [{}] * n_envs)
+    return made
+
+
+@pytest.mark.parametrize("method", ["none", "auto"])
+def test_noise_is_cut_into_segments_of_about_16_mb(method: str, path: Path) -> None:
+    made = noise(1200, 1, (3, 84, 84), method)
+    made.save(path)
+    with path.open("rb") as file:
+        sizes = [segment.end - segment.begin for segment in segments_in(file)]
+    assert len(sizes) == 2
+    assert max(sizes) < 17e6
+    assert sum(sizes) <= 1.05 * made.memory_usage().stored_bytes + (64 << 10)
+
+
+@pytest.mark.parametrize("n_envs", [1, 7])
+@pytest.mark.parametrize("method", ["none", "delta", "zstd3"])
+def test_edges_cost_little_however_small_segments_may_be(
+    method: str, n_envs: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = noise(4000 // n_envs, n_envs, (3, 20, 20), method)
+    made.save(path)
+    whole = path.stat().st_size
+    monkeypatch.setattr("sb3_extra_buffers.segments.runs._SEGMENT_BYTES", 0)
+    made.save(path)
+    with path.open("rb") as file:
+        n = len(list(segments_in(file)))
+    assert n > 4 or n_envs > 1
+    assert path.stat().st_size <= 1.05 * whole + 4096 * n  # each has a header, which is nothing beside 16 MB
+    assert_equal(load_buffer(path, device="cpu"), made)
 
 
 def test_sealed_blocks_are_not_encoded_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

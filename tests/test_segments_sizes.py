@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer, RolloutBuffer
 
 from sb3_extra_buffers import compress_buffer, decompress_buffer, load_buffer, merge_buffers
-from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedNStepReplayBuffer, CompressedReplayBuffer
 from sb3_extra_buffers.segments.dealing import deal
 from tests.oracle import add_to_replay, assert_same_minibatches, assert_same_samples
 from tests.saved_buffers import ACTIONS, N_ENVS, REPLAY, SLOTS, as_numpy, assert_equal, her, replay, rollout
@@ -166,8 +166,6 @@ def test_hindsight_buffers_with_other_sizes_sample_only_what_is_there(tmp_path: 
 
 def test_what_cannot_be_cut_is_refused(tmp_path: Path) -> None:
     args = (60 * N_ENVS, REPLAY["n-step"][2], ACTIONS, "cpu", N_ENVS)
-    from sb3_extra_buffers.compressed import CompressedNStepReplayBuffer
-
     ours = CompressedNStepReplayBuffer(*args, handle_timeout_termination=False)
     for step in play(args[1], ACTIONS, N_ENVS, 40):
         add_to_replay([ours], step)
@@ -231,6 +229,46 @@ def test_merging_deals_to_the_envs_of_the_first() -> None:
         merge_buffers([])
 
 
+def test_only_what_is_followed_by_another_buffer_is_cut() -> None:
+    made = [replay("replay", n, seed=n)[0] for n in (21, 11, 0)]
+    assert not any(one.dones[one.pos - 1].any() for one in made[:2])  # all envs are in the midst of an episode
+    merged = merge_buffers(one for one in made)
+    assert merged.dones[20].all()
+    assert merged.timeouts[20].all()
+    assert not merged.dones[31].any()
+    larger = merge_buffers(made, buffer_size=100 * N_ENVS)
+    expected = list(play(REPLAY["replay"][2], ACTIONS, N_ENVS, 14, 11))[11:]
+    for step in expected:  # the last one goes on
+        add_to_replay([larger], step)
+    alone = replay("replay", 14, seed=11)[0]
+    assert_same_rows(rows(larger, np.arange(21, 35)), rows(alone, np.arange(14)))
+    dealt = merge_buffers([made[0], replay("replay", 11, n_envs=3)[0]])
+    assert dealt.dones[dealt.pos - 1].all()  # what comes next cannot follow: envs are others
+    assert dealt.dones.size == dealt.buffer_size * 2
+
+
+def test_what_cannot_be_merged_says_why() -> None:
+    hindsight, _, _ = her(45)
+    space = hindsight.observation_space
+    plain = CompressedDictReplayBuffer(60, space, hindsight.action_space, "cpu", N_ENVS)
+    with pytest.raises(ValueError, match=r"cannot be put behind a CompressedHerReplayBuffer.*ep_start"):
+        merge_buffers([hindsight, plain])
+    assert merge_buffers([plain, hindsight]).size() == hindsight.size()
+    one, other = replay("replay", 3)[0], replay("replay-vector", 3)[0]
+    with pytest.raises(ValueError) as raised:
+        merge_buffers([one, other])
+    assert str(one.observation_space) in str(raised.value)
+    assert str(other.observation_space) in str(raised.value)
+    with pytest.raises(TypeError, match="list of replay buffers of this library, got CompressedReplayBuffer"):
+        merge_buffers(one)
+    args = (60 * N_ENVS, REPLAY["n-step"][2], ACTIONS, "cpu", N_ENVS)
+    unfinished = CompressedNStepReplayBuffer(*args, handle_timeout_termination=False)
+    for step in play(args[1], ACTIONS, N_ENVS, 11, 11):
+        add_to_replay([unfinished], step)
+    with pytest.raises(ValueError, match="merge only buffers whose last episodes are over"):
+        merge_buffers([unfinished, unfinished])
+
+
 # ---- SB3's own buffers
 
 
@@ -247,6 +285,8 @@ def test_sb3s_buffers_can_be_compressed_and_decompressed(kind: str, n_steps: int
         for step in play(REPLAY[kind][2], ACTIONS, N_ENVS, 3, seed=8):
             add_to_replay([one], step)
     assert compress_buffer(compressed) is compressed
+    with pytest.raises(ValueError, match=r"compressed already.*compression_method cannot be given"):
+        compress_buffer(compressed, compression_method="zstd")
 
 
 def test_sb3s_memory_trick_can_be_compressed() -> None:

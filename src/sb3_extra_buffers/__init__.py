@@ -19,7 +19,7 @@ __version__ = "1.0.0"
 
 _WHERE = {
     "load_buffer": "persistence",
-    "merge_buffers": "persistence",
+    "merge_buffers": "merging",
     "compress_buffer": "converting",
     "decompress_buffer": "converting",
     "BufferCheckpointCallback": "callbacks",

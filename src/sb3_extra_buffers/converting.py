@@ -16,10 +16,15 @@ from sb3_extra_buffers.store.extract import on_host
 def compress_buffer(buffer: BaseBuffer, **options: Any) -> Any:
     """The same experience in a buffer of this library: for files that SB3's own buffers have written.
 
-    :param buffer: one of SB3's or sb3-contrib's buffers
+    :param buffer: one of SB3's or sb3-contrib's buffers; one of this library is given back as it is
     :param options: storage keywords of the new buffer, e.g. ``compression_method``
     """
     if isinstance(buffer, CompressedObservations):
+        if options:
+            raise ValueError(
+                f"A {type(buffer).__name__} is compressed already, and stays as it is: {', '.join(options)} cannot be given. "
+                "To encode it anew: buffer.save(path), load_buffer(path, compression_method=...)"
+            )
         return buffer
     compressed_class = _compressed_class(type(buffer))
     made = _other_class(buffer, compressed_class, options)

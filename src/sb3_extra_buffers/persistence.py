@@ -1,4 +1,4 @@
-"""Buffers from files and from several others: `load_buffer`, `merge_buffers`. Below: all buffers, and segments.
+"""Buffers from files: `load_buffer`. Below: all buffers, and segments. Beside: merging, which makes one buffer of several.
 
 Loading makes a new buffer from what the file says (spaces, arguments: data, never code), then puts the file's steps into it.
 With other sizes it puts them elsewhere; the encoded blocks stay as they are.
@@ -27,45 +27,46 @@ from sb3_extra_buffers.compressed.contents import (
     cells_for,
     class_named,
     contents_of,
-    put_steps,
     restore_state,
 )
 from sb3_extra_buffers.compressed.episodes import check_episodes, forget_cut_episodes, stand_with_episodes
-from sb3_extra_buffers.compressed.mixin import CompressedObservations
-from sb3_extra_buffers.errors import CodecError, CorruptDataError
+from sb3_extra_buffers.errors import CodecError, CorruptDataError, SegmentVersionError
 from sb3_extra_buffers.recording import RecordBuffer
 from sb3_extra_buffers.segments.dealing import deal
-from sb3_extra_buffers.segments.folders import is_checkpoint, open_checkpoint
-from sb3_extra_buffers.segments.runs import Contents, Ints, StoredBuffer, put_run
+from sb3_extra_buffers.segments.files import is_pickle
+from sb3_extra_buffers.segments.folders import LIST, is_checkpoint, open_checkpoint, segment_files
+from sb3_extra_buffers.segments.runs import Ints, StoredBuffer, put_run
 from sb3_extra_buffers.segments.spaces import space_from_json
+from sb3_extra_buffers.store.format import MAGIC
 
 
 @contextmanager
 def open_stored(path: str | os.PathLike[str]) -> Iterator[StoredBuffer]:
-    """A saved buffer, or the newest complete state of a checkpoint folder, to be read."""
-    if is_checkpoint(path):
-        with open_checkpoint(Path(path)) as stored:
+    """A saved buffer, or the newest complete state of a checkpoint folder, to be read. Errors name it."""
+    try:
+        with open_checkpoint(Path(path)) if is_checkpoint(path) else _open_file(Path(path)) as stored:
             yield stored
-        return
-    if Path(path).is_dir():
-        raise FileNotFoundError(f"{path} is a folder without a checkpoint: buffer.checkpoint(folder) writes one")
-    if Path(path).exists() and not Path(path).is_file():
+    except CorruptDataError as error:
+        is_named = str(error).startswith(str(Path(path)))
+        raise type(error)(str(error) if is_named else f"{path}: {error}") from error
+
+
+@contextmanager
+def _open_file(path: Path) -> Iterator[StoredBuffer]:
+    if path.is_dir():
+        raise FileNotFoundError(
+            f"{path} is a folder without a checkpoint: it has no {LIST}, which buffer.checkpoint(folder) writes"
+            + (f". It has segments: `sb3-extra-buffers repair {path} OUT` keeps them" if segment_files(path) else "")
+        )
+    if path.exists() and not path.is_file():
         raise CorruptDataError(f"{path} is no file: it cannot hold a buffer")
     with open(path, "rb") as file:
-        try:
-            yield StoredBuffer.of_file(file)
-        except CorruptDataError as error:
-            if _looks_like_pickle(Path(path)):
-                raise CorruptDataError(
-                    f"{path} looks like a pickle, as model.save_replay_buffer writes it. Only if you trust where it comes "
-                    "from: read it with model.load_replay_buffer, then buffer.save(...) it"
-                ) from None
-            raise type(error)(f"{path}: {error}") from error
-
-
-def _looks_like_pickle(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(1) == b"\x80"
+        if is_pickle(path):
+            raise CorruptDataError(
+                f"{path} looks like a pickle, as model.save_replay_buffer writes it. Only if you trust where it comes "
+                "from: read it with model.load_replay_buffer, then buffer.save(...) it"
+            )
+        yield StoredBuffer.of_file(file)
 
 
 def load_buffer(
@@ -87,8 +88,8 @@ def load_buffer(
         cut so that all envs have equally many steps, that counts as a timeout
     :param device: torch device of the batches, and of the observations of GPU buffers
     :param compression_method: another codec; observations are encoded anew
-    :param directory: of replay buffers: where compressed observations are kept in files. What a buffer with ``keep=True``
-        has left in its directory is loaded to files there without being asked
+    :param directory: of replay buffers on the host: where compressed observations are kept in files. What a buffer with
+        ``keep=True`` has left in its directory is loaded to files there without being asked
     :param keep: leave a checkpoint in the directory when the buffer is closed
     :param env: for hindsight replay: the env whose `compute_reward` is called; `buffer.set_env(env)` does the same
     :return: a buffer of the class that was saved
@@ -96,25 +97,36 @@ def load_buffer(
     get_device(device)  # a device that cannot be is no fault of the file
     with _faults_of(path), open_stored(path) as stored:
         buffer_class = _class_of(stored)
-        if buffer_class is CompressedArray or issubclass(buffer_class, RecordBuffer):
-            if any(one is not None for one in (buffer_size, n_envs, compression_method, directory)):
+        if env is not None and not issubclass(buffer_class, HerReplayBuffer):
+            raise ValueError(
+                f"env= is for hindsight replay, which computes rewards by it; {path} holds a {buffer_class.__name__}"
+            )
+        if _is_plain(buffer_class):
+            if any(one is not None for one in (buffer_size, n_envs, compression_method, directory)) or keep:
                 raise ValueError(f"A {buffer_class.__name__} is loaded as it was saved, without other sizes or codecs")
             return buffer_class._from_stored(stored)
         old_envs = stored.about["n_envs"]
         is_replay = issubclass(buffer_class, ReplayBuffer)
-        new_envs = _positive("n_envs", n_envs, old_envs)
+        new_envs = positive("n_envs", n_envs, old_envs)
         if new_envs != old_envs and not is_replay:
             raise ValueError(
                 f"A {buffer_class.__name__} of {old_envs} envs cannot be loaded for {new_envs}: the advantages of a rollout "
                 "belong to its envs. Leave n_envs out"
             )
         total = stored.about["slots"] * (old_envs if is_replay else 1)
-        size = _positive("buffer_size", buffer_size, total)
+        size = positive("buffer_size", buffer_size, total)
         changes: dict[str, Any] = {}
         if compression_method is not None:
             changes = {"compression_method": compression_method, "compression_kwargs": None, "decompression_kwargs": None}
         if directory is None and stored.folder is not None and stored.about.get("lives_here"):
             directory = stored.folder  # it may be larger than memory. What is kept there stays as it is
+        if (directory is not None or keep) and "directory" not in buffer_class._storage_keywords():
+            raise ValueError(
+                f"{path} holds a {buffer_class.__name__}: only replay buffers on the host have a directory. Leave directory= "
+                "and keep= out"
+            )
+        if keep and directory is None:
+            raise ValueError("keep=True keeps the buffer in its directory: it needs directory=")
         if directory is not None:
             changes |= {"directory": directory, "keep": keep}
         if issubclass(buffer_class, HerReplayBuffer):
@@ -126,16 +138,37 @@ def load_buffer(
 
 @contextmanager
 def _faults_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever a forged file gets past the checks of its parts is still said to be the file's fault."""
+    """Whatever a forged file gets past the checks of its parts is still said to be the file's fault. And what to do then."""
     try:
         yield
+    except CorruptDataError as error:
+        if isinstance(error, SegmentVersionError) or not _has_segments(Path(path)):
+            raise
+        raise CorruptDataError(
+            f"{error}. `sb3-extra-buffers verify {path}` says what is damaged, `sb3-extra-buffers repair {path} OUT` keeps "
+            "what is not"
+        ) from error
     except (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, ArgumentError) as error:
         raise CorruptDataError(
             f"{path} cannot be read: it holds something that cannot be ({type(error).__name__}: {error})"
         ) from error
 
 
-def _positive(name: str, given: int | None, default: int) -> int:
+def _has_segments(path: Path) -> bool:
+    """Whether it is a checkpoint folder with files of ours, or begins as such a file does."""
+    if path.is_dir():
+        return bool(segment_files(path))
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _is_plain(buffer_class: Any) -> bool:
+    """Whether it is no buffer of SB3's kind."""
+    return buffer_class is CompressedArray or issubclass(buffer_class, RecordBuffer)
+
+
+def positive(name: str, given: int | None, default: int) -> int:
+    """A size that was given, or the default; ValueError if it is none."""
     if given is None:
         return max(int(default), 1)
     if not isinstance(given, (int, np.integer)) or isinstance(given, bool) or given < 1:
@@ -235,18 +268,23 @@ def _put_all(buffer: Any, stored: StoredBuffer, to: Ints, *, encode: bool = Fals
 
 
 def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "auto") -> Any:
-    """A buffer of steps some of which are missing; where they are, an episode ends by a timeout.
+    """A buffer of steps some of which may be missing; where they are, an episode ends by a timeout.
 
     :param gaps: steps after which others are missing
     """
-    buffer_class = _class_of(stored)
+    check_rescue(stored, gaps)
+    buffer_class, n_envs = _class_of(stored), stored.about["n_envs"]
+    if _is_plain(buffer_class):
+        return buffer_class._from_stored(stored)
     if not issubclass(buffer_class, ReplayBuffer):
-        raise CorruptDataError(
-            f"A {buffer_class.__name__} is of no use with steps missing; only replay buffers can be repaired"
-        )
-    n_envs = stored.about["n_envs"]
+        rollout = _make(buffer_class, stored.about, stored.about["slots"], n_envs, device, {})
+        _fill(rollout, stored)
+        return rollout
     her = {"env": None} if issubclass(buffer_class, HerReplayBuffer) else {}
     buffer = _make(buffer_class, stored.about, stored.about["slots"] * n_envs, n_envs, device, her)
+    expected, found = set(contents_of(buffer, np.arange(0)).arrays), set(stored.names("array"))
+    if expected != found:
+        raise CorruptDataError(f"The segments have {sorted(found)}; a {buffer_class.__name__} needs {sorted(expected)}")
     n_steps, kept = stored.n_steps, min(stored.n_steps, buffer.buffer_size)
     _put_all(buffer, stored, cells_for(n_steps, n_envs, np.arange(kept)))
     steps = np.array(gaps, np.int64) - (n_steps - kept)
@@ -255,49 +293,17 @@ def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "a
     return buffer
 
 
-# ---- several buffers
-
-
-def merge_buffers(buffers: Sequence[Any], *, buffer_size: int | None = None) -> Any:
-    """A new replay buffer with the steps of several, one after the other, of the class of the first.
-
-    :param buffers: replay buffers of this library with the same spaces; a buffer with another number of envs than the
-        first has its episodes dealt to as many
-    :param buffer_size: size of the new one; as many as there are steps if not given. The newest of the last are kept
-    """
-    if not buffers or not all(isinstance(one, CompressedObservations) and isinstance(one, ReplayBuffer) for one in buffers):
-        raise TypeError(
-            f"merge_buffers takes a list of replay buffers of this library, got {[type(one).__name__ for one in buffers]}"
+def check_rescue(stored: StoredBuffer, gaps: Sequence[int]) -> None:
+    """CorruptDataError where steps are missing and what is left is of no use."""
+    buffer_class = _class_of(stored)
+    if issubclass(buffer_class, ReplayBuffer):
+        return
+    slots, added = stored.about["slots"], stored.about.get("added")  # of records: how many steps they ever got
+    n_steps = min(added, slots) if type(added) is int else slots
+    if gaps or not (stored.n_steps == n_steps if _is_plain(buffer_class) else _is_whole_ring(stored)):
+        raise CorruptDataError(
+            f"A {buffer_class.__name__} is of no use with steps missing; only replay buffers can be repaired then"
         )
-    first = buffers[0]
-    for one in buffers[1:]:
-        if (one.observation_space, one.action_space) != (first.observation_space, first.action_space):
-            raise ValueError(
-                f"The buffers have different spaces: {one.observation_space}, {one.action_space} and those of the first"
-            )
-    lengths = [one.size() * one.n_envs // first.n_envs for one in buffers]
-    slots = sum(lengths) if buffer_size is None else max(_positive("buffer_size", buffer_size, 1) // first.n_envs, 1)
-    merged = first._like(max(slots, 1))
-    skipped, at, cuts = max(sum(lengths) - slots, 0), 0, []
-    for one, length in zip(buffers, lengths, strict=True):
-        with one._at_rest() as contents:
-            dealt = deal(_ends(one, contents), first.n_envs, length) if one.n_envs != first.n_envs else None
-            to = cells_for(contents.n_steps, one.n_envs, np.arange(length)) if dealt is None else dealt.to
-            # What follows the last step of a buffer is the first of the next.
-            last = to[-1:][~_ends(one, contents)[-1:]] if dealt is None else dealt.cut
-            shift = (at - skipped) * first.n_envs
-            moved = np.where(to >= 0, to + shift, -1)
-            put_steps(merged, contents.run(0, contents.n_steps), np.where(moved >= 0, moved, -1))
-            cuts.append(last[last >= 0] + shift)
-            at += length
-    kept = min(sum(lengths), slots)
-    cells = np.concatenate(cuts)
-    stand_with_episodes(merged, kept, cells[(cells >= 0) & (cells < (kept - 1) * first.n_envs)])
-    return merged
-
-
-def _ends(buffer: Any, contents: Contents) -> Any:
-    return buffer.dones[contents.slots].astype(bool)
 
 
 def check_spaces(buffer: Any, env: VecEnv) -> None:
@@ -312,4 +318,4 @@ def check_spaces(buffer: Any, env: VecEnv) -> None:
         )
 
 
-__all__ = ["load_buffer", "merge_buffers"]
+__all__ = ["load_buffer"]

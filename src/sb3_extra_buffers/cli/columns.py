@@ -1,17 +1,17 @@
-"""The observation columns of a replay buffer, SB3's or ours, by key."""
+"""The observation columns of a buffer, SB3's or ours, by key."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stable_baselines3.common.buffers import ReplayBuffer
+    from stable_baselines3.common.buffers import BaseBuffer
 
 
-def columns_of(buffer: ReplayBuffer, name: str = "observations") -> dict[str, Any]:
+def columns_of(buffer: BaseBuffer, name: str = "observations") -> dict[str, Any]:
     """Columns by key; ``""`` is the key of a space that is no Dict.
 
-    :param name: ``"observations"`` or ``"next_observations"``, which SB3's `optimize_memory_usage` does without
+    :param name: ``"observations"`` or ``"next_observations"``, which rollouts and SB3's `optimize_memory_usage` do without
     """
     found: Any = getattr(buffer, name, None)
     if found is None:
@@ -19,7 +19,7 @@ def columns_of(buffer: ReplayBuffer, name: str = "observations") -> dict[str, An
     return found if isinstance(found, dict) else {"": found}
 
 
-def codecs_of(buffer: ReplayBuffer) -> dict[str, str]:
+def codecs_of(buffer: BaseBuffer) -> dict[str, str]:
     """Codec by key, as its shorthand; nothing for buffers that are not compressed."""
     leaves = {key: getattr(column, "leaf", None) for key, column in columns_of(buffer).items()}
     return {

@@ -1,16 +1,18 @@
 """Write a saved buffer anew: with another size, another number of envs or another codec, as a file or as a checkpoint folder.
 
 IN is a file made by `buffer.save`, a checkpoint folder, or a pickle made by `model.save_replay_buffer`, also of SB3's buffers.
-OUT is a folder if it exists as one or has no suffix, else a file.
+OUT is a folder if it exists as one or has no suffix, a pickle for `model.load_replay_buffer` if it ends with .pkl, else a
+file.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from sb3_extra_buffers.cli.arguments import positive
-from sb3_extra_buffers.cli.opening import add_trust, is_pickle, open_buffer, write_buffer
+from sb3_extra_buffers.cli.opening import add_trust, bytes_of, open_buffer, stage, write_buffer
 from sb3_extra_buffers.cli.output import human_bytes, progress, say, show_json
 
 HELP = "write a saved buffer with another size, number of envs or codec"
@@ -34,15 +36,13 @@ def run(args: argparse.Namespace) -> int:
     """Load and save."""
     sizes = {"buffer_size": args.buffer_size, "n_envs": args.n_envs, "compression_method": args.codec}
     given = {name: value for name, value in sizes.items() if value is not None}
-    with progress(f"Converting {args.input}", 2) as update:
-        buffer = open_buffer(args.input, trust=args.trust, **({} if is_pickle(args.input) else given))
-        if is_pickle(args.input):
-            buffer = _from_pickle(buffer, given)
-        update(1, "read")
-        write_buffer(buffer, args.output)
-        update(2, "written")
-    files = [args.output] if args.output.is_file() else list(args.output.iterdir())
-    facts = {"output": str(args.output), "bytes": sum(file.stat().st_size for file in files), "buffer": repr(buffer)}
+    total = bytes_of(args.input) if args.input.exists() else 0
+    with progress(f"Converting {args.input}", 200) as update:
+        with stage(update, 0, total, "read"):
+            buffer = _ours(open_buffer(args.input, trust=args.trust, **given))
+        with stage(update, 1, buffer.memory_usage().stored_bytes, "written"):
+            write_buffer(buffer, args.output)
+    facts = {"output": str(args.output), "bytes": bytes_of(args.output), "buffer": repr(buffer)}
     if args.json:
         show_json(facts)
     else:
@@ -50,17 +50,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _from_pickle(buffer: object, given: dict[str, object]) -> object:
-    """A buffer of this library with these sizes: through a file, which knows how."""
-    import tempfile
+def _ours(buffer: Any) -> Any:
+    """The same, compressed if it is one of SB3's own."""
+    from stable_baselines3.common.buffers import BaseBuffer
 
     from sb3_extra_buffers.converting import compress_buffer
-    from sb3_extra_buffers.persistence import load_buffer
 
-    compressed = compress_buffer(buffer)  # type: ignore[arg-type]
-    if not given:
-        return compressed
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "buffer.sb3x"
-        compressed.save(path)
-        return load_buffer(path, device="cpu", **given)  # type: ignore[arg-type]
+    return compress_buffer(buffer) if isinstance(buffer, BaseBuffer) else buffer

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sb3_extra_buffers.cli.opening import check_path, write_buffer
+from sb3_extra_buffers.cli.opening import bytes_of, check_segments, stage, write_buffer
 from sb3_extra_buffers.cli.output import progress, say, show_json
 
 HELP = "save what is undamaged of a saved buffer"
@@ -28,19 +28,22 @@ def run(args: argparse.Namespace) -> int:
     from sb3_extra_buffers.persistence import rescue_buffer
     from sb3_extra_buffers.segments.scanning import scan, usable
 
-    check_path(args.input)
+    check_segments(args.input)
     if args.output.exists() and args.output.resolve() == args.input.resolve():
         raise ValueError(f"OUT is IN: {args.input} stays as it is, so that nothing is lost. Name another place")
-    with scan(args.input) as findings, progress(f"Repairing {args.input}", 3) as update:
-        found = list(findings)
-        update(1, "scanned")
+    total = bytes_of(args.input)
+    with scan(args.input) as findings, progress(f"Repairing {args.input}", 300) as update:
+        with stage(update, 0, total, "scanned"):
+            found = list(findings)
         stored, gaps = usable(found)
-        buffer = rescue_buffer(stored, gaps, device="cpu")
-        update(2, "read")
-        write_buffer(buffer, args.output)
-        update(3, "written")
+        n_steps, n_bytes = stored.n_steps, sum(one.n_bytes for one in found if one.is_usable)
+        with stage(update, 1, n_bytes, "read"):
+            buffer = rescue_buffer(stored, gaps, device="cpu")
+        with stage(update, 2, n_bytes, "written"):
+            write_buffer(buffer, args.output)
     damaged = sum(bool(one.problems) for one in found)
-    facts = {"output": str(args.output), "steps": buffer.size(), "damaged": damaged, "segments": len(found), "gaps": len(gaps)}
+    steps = min(n_steps, stored.about["slots"])
+    facts = {"output": str(args.output), "steps": steps, "damaged": damaged, "segments": len(found), "gaps": len(gaps)}
     if args.json:
         show_json(facts)
     else:

@@ -38,7 +38,7 @@ def end_episodes(buffer: Any, cut: Ints) -> None:
     elif isinstance(buffer, (NStepReplayBuffer, HerReplayBuffer)):
         raise ValueError(
             f"{len(cut)} episodes would have to be cut, which needs timeouts, and this {type(buffer).__name__} keeps none "
-            "(handle_timeout_termination=False). Leave n_envs out"
+            "(handle_timeout_termination=False). Load it with its own n_envs; merge only buffers whose last episodes are over"
         )
 
 

@@ -1,20 +1,25 @@
-"""A warning where SB3 has none: a file with SB3's own buffer, loaded into a model that was made with one of ours.
+"""Words where SB3 has none: `model.load_replay_buffer` with a file of SB3's own buffer, or with one that is no pickle.
 
-`model.load_replay_buffer(path)` puts whatever the file holds in the place of the model's buffer, which then takes a hundred
-times the memory. SB3 gives a buffer no word in this, so its method is wrapped, once, when the replay buffers are imported.
-What the method does stays the same.
+`model.load_replay_buffer(path)` puts whatever the file holds in the place of the model's buffer. With SB3's own buffer in a
+model that was made with one of ours, that takes a hundred times the memory: a warning says so. A file of `buffer.save` or a
+checkpoint folder is no pickle: an error names `load_buffer`. SB3 gives a buffer no word in this, so its method is wrapped,
+once, when the replay buffers are imported. What the method does stays the same.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.errors import UncompressedBufferWarning
+from sb3_extra_buffers.segments.folders import is_checkpoint
+from sb3_extra_buffers.store.format import MAGIC
 
 
 def warn_of_uncompressed_files() -> None:
@@ -25,6 +30,7 @@ def warn_of_uncompressed_files() -> None:
 
     @functools.wraps(load)
     def load_replay_buffer(self: Any, *args: Any, **kwargs: Any) -> None:
+        _refuse_our_files(args[0] if args else kwargs.get("path"))
         load(self, *args, **kwargs)
         asked, found = self.replay_buffer_class, self.replay_buffer
         was_ours = isinstance(asked, type) and issubclass(asked, CompressedObservations)
@@ -39,3 +45,18 @@ def warn_of_uncompressed_files() -> None:
 
     load_replay_buffer._warns_of_uncompressed = True  # type: ignore[attr-defined]
     OffPolicyAlgorithm.load_replay_buffer = load_replay_buffer  # type: ignore[method-assign]
+
+
+def _refuse_our_files(path: Any) -> None:
+    """ValueError for what `load_buffer` reads and pickle does not."""
+    if not isinstance(path, (str, os.PathLike)):
+        return
+    what = "a checkpoint folder" if is_checkpoint(path) else None
+    if Path(path).is_file():
+        with open(path, "rb") as file:
+            what = "a file of buffer.save" if file.read(len(MAGIC)) == MAGIC else None
+    if what is not None:
+        raise ValueError(
+            f"{path} is {what}, not a pickle: from sb3_extra_buffers import load_buffer; "
+            f"model.replay_buffer = load_buffer({os.fspath(path)!r}, device=model.device)"
+        )

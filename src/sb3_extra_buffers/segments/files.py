@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import pickle
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ def replacing(path: str | os.PathLike[str], *, follow_links: bool = True) -> Ite
     target = Path(os.path.realpath(path) if follow_links else path)
     if target.exists() and not target.is_file() and not target.is_dir():
         raise FileExistsError(errno.EEXIST, f"{path} is neither a file nor free: name another place")
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: buffer.save(path) writes a file, buffer.checkpoint(folder) to a folder")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {target.parent}. Make it first")
     unfinished = target.with_name(f"{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
         with open(unfinished, "xb") as file:
@@ -38,12 +43,21 @@ def replacing(path: str | os.PathLike[str], *, follow_links: bool = True) -> Ite
     except BaseException as error:
         with contextlib.suppress(OSError):
             unfinished.unlink()
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
             raise type(error)(
                 error.errno, f"{error.strerror}: {target} was not written, and what was there before is as it was"
             ) from error
         raise
     sync_folder(target.parent)
+
+
+def is_pickle(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is none of this library's, but begins like a pickle."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        begin = file.read(2)
+    return len(begin) == 2 and begin[0] == 0x80 and 2 <= begin[1] <= pickle.HIGHEST_PROTOCOL
 
 
 def sync_folder(folder: Path) -> None:

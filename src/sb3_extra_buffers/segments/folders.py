@@ -133,9 +133,17 @@ def is_checkpoint(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / LIST).is_file()
 
 
+def segment_files(folder: Path) -> list[Path]:
+    """The segments that checkpoints have written to a folder, also where no list names them."""
+    return sorted(one for one in folder.glob(f"*{SUFFIX}") if re.fullmatch(_SEGMENT_NAME, one.name) and one.is_file())
+
+
 def read_list(folder: Path) -> Checkpoint:
-    """The list of a checkpoint folder."""
-    return Checkpoint.from_json((folder / LIST).read_bytes())
+    """The list of a checkpoint folder. Errors name the folder."""
+    try:
+        return Checkpoint.from_json((folder / LIST).read_bytes())
+    except CorruptDataError as error:
+        raise type(error)(f"{folder}: {error}") from error
 
 
 def write_list(folder: Path, extra: dict[str, Any]) -> None:
@@ -158,6 +166,7 @@ def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
             if entry.first != expected or entry.count != run.count:
                 raise CorruptDataError(f"{folder}: {entry.file} has {run.count} steps from {entry.first}; expected {expected}")
             expected += run.count
+            run.where = entry.file
         stored.about = checkpoint.buffer
         stored.skipped = checkpoint.oldest - checkpoint.entries[0].first
         stored.folder, stored.life, stored.age = folder, checkpoint.life, expected
@@ -263,6 +272,8 @@ class CheckpointWriter:
             extra = self._listed_extra()
         elif not all(isinstance(name, str) for name in extra.get("files", [])):
             raise TypeError(f"extra['files'] must be names of files, got {extra['files']!r}")
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"{self.folder} is a file: a checkpoint needs a folder, buffer.save(path) writes a file")
         self.folder.mkdir(parents=True, exist_ok=True)
         oldest = age - contents.n_steps
         entries: list[Entry] = []

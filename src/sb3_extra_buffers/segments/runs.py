@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.segments.values import value_from_json, value_to_json
+from sb3_extra_buffers.store.base import Store
 from sb3_extra_buffers.store.extract import Extract
 from sb3_extra_buffers.store.format import Section, Segment, segments_in, write_segment
+from sb3_extra_buffers.store.host.blocks import BlockStore
 from sb3_extra_buffers.store.leaf import LeafStore
 
 Ints = NDArray[np.int64]
@@ -31,8 +33,8 @@ Ints = NDArray[np.int64]
 KIND = "sb3-extra-buffers"
 #: A segment of a saved buffer has about so many bytes: damage to one leaves the others.
 _SEGMENT_BYTES = 16 << 20
-#: Blocks at the edges of segments are in both: a segment has at least so many blocks of each env.
-_LEAST_BLOCKS = 200
+#: Blocks at the edges of segments are in both: a segment has at least the bytes of so many blocks of each env.
+_LEAST_BLOCKS = 32
 _USUAL_BLOCK_FRAMES = 16
 #: Every step has a byte at least, and zlib makes no more than so many of one.
 _MOST_STEPS_PER_BYTE = 1032
@@ -82,13 +84,21 @@ class Contents:
     def edges(self, first: int, last: int) -> list[tuple[int, int]]:
         """Where to cut these steps so that each run is worth a segment."""
         stored = sum(leaf.store.memory_usage().stored_bytes for leaf in self.leaves.values())
-        stored += sum(array.nbytes for array in self.arrays.values())
-        frames = [getattr(leaf.store, "block_frames", _USUAL_BLOCK_FRAMES) for leaf in self.leaves.values()]
+        stored += sum(array[self.slots[:1]].nbytes * self.n_steps for array in self.arrays.values())
+        at_an_edge = self.n_envs * sum(_block_bytes(leaf.store) for leaf in self.leaves.values())
         per_step = max(stored // max(self.n_steps, 1), 1)
-        steps = max(_SEGMENT_BYTES // per_step, _LEAST_BLOCKS * max(frames, default=1))
+        steps = max(max(_SEGMENT_BYTES, _LEAST_BLOCKS * at_an_edge) // per_step, 1)
         n = max(-(-(last - first) // steps), 1)
         edges = [first + (last - first) * i // n for i in range(n + 1)]
         return list(pairwise(edges))
+
+
+def _block_bytes(store: Store) -> int:
+    """What a block takes, about, with the frame that it may be encoded against."""
+    usage, frame = store.memory_usage(), store.layout.frame_bytes
+    if isinstance(store, BlockStore) and usage.blocks:
+        return usage.stored_bytes // usage.blocks + frame
+    return (_USUAL_BLOCK_FRAMES + 1) * frame  # what is kept otherwise is encoded for the file
 
 
 class Run(Protocol):
@@ -168,10 +178,13 @@ def write_buffer(file: BinaryIO, contents: Contents) -> None:
 
 
 class StoredRun:
-    """Steps in a segment."""
+    """Steps in a segment.
 
-    def __init__(self, segment: Segment, first: int) -> None:
-        self.segment, self.first = segment, first
+    :param where: the file that it is in, if there are several: errors name it
+    """
+
+    def __init__(self, segment: Segment, first: int, where: str = "") -> None:
+        self.segment, self.first, self.where = segment, first, where
         self.count: int = segment.header["count"]
         self.n_envs: int = segment.header["buffer"]["n_envs"]
         #: What has changed since the segment was written.
@@ -180,7 +193,8 @@ class StoredRun:
     def array(self, name: str) -> NDArray[Any]:
         if name in self.changed:
             return self.changed[name]
-        array = self.segment.array(f"array/{name}")
+        with self.naming_file():
+            array = self.segment.array(f"array/{name}")
         if array.ndim < 1 or len(array) != self.count:
             raise CorruptDataError(f"A segment is damaged: {name!r} has the shape {array.shape}, for {self.count} steps")
         return array
@@ -189,8 +203,17 @@ class StoredRun:
         """Names of the sections that every run of a buffer has."""
         return {name for name in self.segment.names if name.startswith(("array/", "object/"))}
 
+    @contextmanager
+    def naming_file(self) -> Iterator[None]:
+        """Let errors about what is read say which file it is in."""
+        try:
+            yield
+        except CorruptDataError as error:
+            raise type(error)(f"{self.where}: {error}" if self.where else str(error)) from error
+
     def objects(self, name: str) -> NDArray[Any]:
-        said = self.segment.array(f"object/{name}", np.uint8, (None,)).tobytes()
+        with self.naming_file():
+            said = self.segment.array(f"object/{name}", np.uint8, (None,)).tobytes()
         try:
             values = [value_from_json(one) for one in json.loads(said)]
         except (ValueError, TypeError, LookupError, RecursionError) as error:
@@ -206,12 +229,13 @@ class StoredRun:
         leaves = self.segment.header.get("leaves")
         if not isinstance(leaves, dict) or key not in leaves:
             raise CorruptDataError(f"A segment holds no {key!r}")
-        extract = Extract.of_segment(self.segment, f"leaf/{key}", leaves[key])
-        if len(extract.heads) != self.count * self.n_envs:
-            raise CorruptDataError(
-                f"A segment is damaged: {key!r} has {len(extract.heads)} observations for {self.count} steps"
-            )
-        yield extract
+        with self.naming_file():
+            extract = Extract.of_segment(self.segment, f"leaf/{key}", leaves[key])
+            if len(extract.heads) != self.count * self.n_envs:
+                raise CorruptDataError(
+                    f"A segment is damaged: {key!r} has {len(extract.heads)} observations for {self.count} steps"
+                )
+            yield extract
 
 
 @dataclass
@@ -248,7 +272,8 @@ class StoredBuffer:
 
     def whole(self, name: str) -> NDArray[Any]:
         """An array that belongs to no step."""
-        return self.runs[-1].segment.array(f"whole/{name}")
+        with self.runs[-1].naming_file():
+            return self.runs[-1].segment.array(f"whole/{name}")
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> StoredBuffer:

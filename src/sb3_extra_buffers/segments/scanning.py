@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.segments.folders import LIST, is_checkpoint, read_list
+from sb3_extra_buffers.segments.folders import LIST, read_list, segment_files
 from sb3_extra_buffers.segments.runs import StoredBuffer, check_header
 from sb3_extra_buffers.store.format import MAGIC, PART_BYTES, Segment
 
@@ -44,10 +44,17 @@ class Finding:
 def scan(path: Path) -> Iterator[Iterator[Finding]]:
     """All segments at a path, damaged or not, as they are found: every checksum is looked at. They can be read meanwhile."""
     with ExitStack() as stack:
-        if is_checkpoint(path):
+        if path.is_dir():
             yield _in_folder(path, stack)
         else:
             yield _in_file(stack.enter_context(open(path, "rb")), path.name)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a saved buffer that are there: of a checkpoint folder those of the buffer, without list and model."""
+    if not path.is_dir():
+        return [path]
+    return [one for one in _listed(path)[0] if one.is_file()]
 
 
 def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
@@ -65,27 +72,30 @@ def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
 
 
 def _in_folder(folder: Path, stack: ExitStack) -> Iterator[Finding]:
-    try:
-        checkpoint = read_list(folder)
-        entries = [*checkpoint.entries, *([checkpoint.changing] if checkpoint.changing is not None else [])]
-        firsts = {entry.file: entry.first for entry in entries}
-        paths = [folder / entry.file for entry in entries]
-    except CorruptDataError as error:
-        yield Finding(LIST, (folder / LIST).stat().st_size, None, [str(error)])
-        paths, firsts = sorted(folder.glob("*.sb3x")), {}
+    paths, firsts, problem = _listed(folder)
+    if problem is not None:
+        yield Finding(LIST, 0, None, [problem])
     for path in paths:
         if not path.is_file():
             yield Finding(path.name, 0, None, ["the file is missing"])
             continue
         for finding in _in_file(stack.enter_context(open(path, "rb")), path.name):  # noqa: SIM115
-            finding.first = firsts.get(path.name, _first_of_name(path.name))
+            finding.first = firsts[path.name]
             yield finding
 
 
-def _first_of_name(name: str) -> int:
-    """Names say where segments begin: ``<life>-<first>-<count>-<token>.sb3x``."""
-    parts = name.split("-")
-    return int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else 0
+def _listed(folder: Path) -> tuple[list[Path], dict[str, int], str | None]:
+    """The files of a checkpoint, their first steps, and what is wrong with the list: then all segments are taken."""
+    try:
+        checkpoint = read_list(folder)
+        entries = [*checkpoint.entries, *([checkpoint.changing] if checkpoint.changing is not None else [])]
+        return [folder / entry.file for entry in entries], {entry.file: entry.first for entry in entries}, None
+    except CorruptDataError as error:
+        problem = str(error)
+    except FileNotFoundError:
+        problem = "the file is missing"
+    paths = segment_files(folder)  # their names say where they begin: <life>-<first>-<count>-<token>.sb3x
+    return paths, {path.name: int(path.name.split("-")[1]) for path in paths}, problem
 
 
 def _in_file(file: BinaryIO, name: str) -> Iterator[Finding]:

@@ -45,9 +45,10 @@ def value_to_json(value: Any, where: str, depth: int = 0) -> Any:
             for key, one in value.items()
         ]
         return {_DICT: pairs}
+    of_what = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
     raise TypeError(
-        f"{where} is a {type(value).__name__}, which JSON cannot hold. Leave it out of the infos, use copy_info_dict=False, "
-        "or save the buffer with pickle (model.save_replay_buffer)"
+        f"{where} is a {type(value).__name__}{of_what}, which JSON cannot hold. Leave it out of the infos, use "
+        "copy_info_dict=False, or save the buffer with pickle (model.save_replay_buffer)"
     )
 
 

@@ -16,7 +16,8 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -36,6 +37,8 @@ _MOST_INFLATED = 1032
 _MOST_AXES = 32
 #: Bytes that are read or written at a time.
 PART_BYTES = 1 << 20
+#: Is told how many bytes of sections were read or written, part by part: for progress bars.
+watcher: ContextVar[Callable[[int], None] | None] = ContextVar("watcher", default=None)
 #: dtypes that a section may have: numbers only.
 _DTYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}|\?|[<>|=]\?|bool|u?int\d{1,2}|float\d{1,3}")
 
@@ -74,6 +77,11 @@ def _packed(data: memoryview) -> bytes | None:
     return packed if len(packed) < len(data) else None
 
 
+def _tell(n_bytes: int) -> None:
+    if (told := watcher.get()) is not None:
+        told(n_bytes)
+
+
 def _padding(n: int) -> bytes:
     return bytes(-n % ALIGNMENT)
 
@@ -94,6 +102,7 @@ def write_segment(file: BinaryIO, header: dict[str, Any], sections: list[Section
             crc = zlib.crc32(part, crc)
             n += len(part)
             file.write(part)
+            _tell(len(part))
         if n != one.n_bytes:
             raise RuntimeError(f"Section {one.name!r} has {n} bytes; {one.n_bytes} were announced")
         file.write(_padding(n))
@@ -156,6 +165,7 @@ class Segment:
             if not part:
                 raise CorruptDataError(f"The file ends in the middle of {name!r}")
             crc, left, at = zlib.crc32(part, crc), left - len(part), at + len(part)
+            _tell(len(part))
             yield part
             self._file.seek(at)  # others may have read meanwhile
         if crc != expected:
