@@ -13,12 +13,14 @@ from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 
-from sb3_extra_buffers import BufferCheckpointCallback, resume
+from sb3_extra_buffers import BufferCheckpointCallback, load_buffer, resume
 from sb3_extra_buffers.callbacks import BufferMemoryCallback
-from sb3_extra_buffers.compressed import CompressedHerReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed import CompressedHerReplayBuffer, CompressedNStepReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed.episodes import end_last_episode
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.prioritized import PrioritizedDQN
 from sb3_extra_buffers.resuming import save_checkpoint
+from tests.saved_buffers import assert_equal, her, replay
 
 
 def small(**options: Any) -> dict[str, Any]:
@@ -187,6 +189,43 @@ def test_state_dependent_exploration_is_exact_after_the_end_of_learn(make: Any, 
     resumed = resume(tmp_path / "run", walks(continuous=True), device="cpu")
     resumed.learn(50, reset_num_timesteps=False)
     assert same_weights(resumed, straight)
+
+
+# ---- episodes that were running
+
+
+def test_a_loaded_hindsight_buffer_does_not_join_two_episodes(tmp_path: Path) -> None:
+    ours, _, env = her(10)
+    assert (ours._current_ep_start != ours.pos).any()
+    ours.save(tmp_path / "buffer")
+    ours.checkpoint(tmp_path / "folder")
+    for path in (tmp_path / "buffer", tmp_path / "folder"):
+        assert_equal(load_buffer(path, env=env, device="cpu", truncate_last_traj=False), ours)
+        loaded = load_buffer(path, env=env, device="cpu")
+        assert (loaded._current_ep_start == loaded.pos).all()
+        assert loaded.dones[9].all()
+        assert (loaded.timeouts[9] == (ours.dones[9] == 0) | (ours.timeouts[9] == 1)).all()
+        loaded.checkpoint(tmp_path / "folder")
+        assert_equal(load_buffer(tmp_path / "folder", env=env, device="cpu", truncate_last_traj=False), loaded)
+        ours.checkpoint(tmp_path / "folder")
+    end_last_episode(ours)
+    assert_equal(loaded, ours)
+
+
+def test_a_loaded_n_step_buffer_does_not_join_two_episodes(tmp_path: Path) -> None:
+    model = dqn(replay_buffer_class=CompressedNStepReplayBuffer, replay_buffer_kwargs={"n_steps": 3})
+    model.learn(24)
+    model.replay_buffer.save(tmp_path / "buffer")
+    kept = load_buffer(tmp_path / "buffer", device="cpu", truncate_last_traj=False)
+    assert_equal(kept, model.replay_buffer)
+    for changes in ({}, {"n_envs": 2}, {"buffer_size": 10}):
+        loaded = load_buffer(tmp_path / "buffer", device="cpu", **changes)  # type: ignore[arg-type]
+        newest = loaded.pos - 1
+        assert loaded.dones[newest].all()
+        assert loaded.timeouts[newest].any()
+    plain, _ = replay("replay", 7)  # nothing follows from one transition to the next: it stays as it is
+    plain.save(tmp_path / "plain")
+    assert_equal(load_buffer(tmp_path / "plain", device="cpu"), plain)
 
 
 # ---- arguments

@@ -63,4 +63,4 @@ def _from_pickle(buffer: object, given: dict[str, object]) -> object:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "buffer.sb3x"
         compressed.save(path)
-        return load_buffer(path, device="cpu", **given)  # type: ignore[arg-type]
+        return load_buffer(path, device="cpu", truncate_last_traj=False, **given)  # type: ignore[arg-type]

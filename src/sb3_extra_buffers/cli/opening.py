@@ -44,7 +44,7 @@ def open_buffer(path: Path, *, trust: bool, **sizes: Any) -> Any:
     if not is_pickle(path):
         from sb3_extra_buffers.persistence import load_buffer
 
-        return load_buffer(path, device="cpu", **sizes)  # which says so if the file is anything else
+        return load_buffer(path, device="cpu", truncate_last_traj=False, **sizes)  # which says so if the file is anything else
     if not trust:
         _ask(path)
     return load_pickle(path)
