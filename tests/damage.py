@@ -130,7 +130,7 @@ CLEAR = (SB3ExtraBuffersError, MemoryError, ValueError)
 def outcome(path: Path, original: Any, *, is_hostile: bool = False) -> str:
     """What became of loading a damaged file: ``refused``, ``equal`` or, if hostile, ``loaded``; else an AssertionError."""
     try:
-        loaded = load_buffer(path, device="cpu")
+        loaded = load_buffer(path, device="cpu", truncate_last_traj=False)
     except CLEAR as error:
         if len(str(error)) < 15:
             raise AssertionError(f"An unclear error: {error!r}") from error

@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"store"},
     {"segments"},
     {"compressed", "contrib", "gpu_buffers", "prioritized", "recording", "vec_buf"},
-    {"training_utils", "persistence", "merging", "converting", "callbacks", "compat"},
+    {"training_utils", "persistence", "merging", "converting", "random_state", "resuming", "callbacks", "compat"},
     {"bench"},
     {"cli", "distributed", "__main__"},
     {"__init__"},
@@ -32,8 +32,10 @@ ALLOWED = {
     ("prioritized", "compressed"),
     ("vec_buf", "compressed"),
     ("__main__", "cli"),
-    ("callbacks", "persistence"),
     ("merging", "persistence"),
+    ("resuming", "persistence"),
+    ("resuming", "random_state"),
+    ("callbacks", "resuming"),
 }
 #: Packages from outside that a part must not import. `store.device` is torch memory, the exception that DESIGN.md names.
 FORBIDDEN: dict[str, set[str]] = {

@@ -55,7 +55,8 @@ NAMES: dict[str, set[str]] = {
     },
     "recording": {"DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
-    "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "resume", "save_checkpoint", "transition_memory"},
+    "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "transition_memory"},
+    "resuming": {"resume", "save_checkpoint"},
     "persistence": {"load_buffer"},
     "merging": {"merge_buffers"},
     "converting": {"compress_buffer", "decompress_buffer"},
@@ -78,11 +79,11 @@ NAMES: dict[str, set[str]] = {
     },
 }  # fmt: skip
 #: Parts that promise nothing to those who import them.
-INTERNAL = {"_lazy", "_optional", "bench", "cli", "native", "segments", "spaces"}
+INTERNAL = {"_lazy", "_optional", "bench", "cli", "native", "random_state", "segments", "spaces"}
 #: What the package itself has, from one of its parts.
 TOP = {
     "load_buffer": "persistence", "merge_buffers": "merging", "compress_buffer": "converting",
-    "decompress_buffer": "converting", "BufferCheckpointCallback": "callbacks", "resume": "callbacks",
+    "decompress_buffer": "converting", "BufferCheckpointCallback": "callbacks", "resume": "resuming",
 }  # fmt: skip
 
 

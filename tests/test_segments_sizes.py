@@ -41,7 +41,7 @@ def assert_same_rows(one: list[np.ndarray], other: list[np.ndarray]) -> None:
 def test_another_size_keeps_the_newest(kind: str, slots: int, n_steps: int, tmp_path: Path) -> None:
     ours, _ = replay(kind, n_steps)
     ours.save(tmp_path / "buffer")
-    loaded = load_buffer(tmp_path / "buffer", buffer_size=slots * N_ENVS + 1, device="cpu")
+    loaded = load_buffer(tmp_path / "buffer", buffer_size=slots * N_ENVS + 1, device="cpu", truncate_last_traj=False)
     kept = min(ours.size(), slots)
     assert (loaded.buffer_size, loaded.size(), loaded.n_envs) == (slots, kept, N_ENVS)
     assert loaded._kept_slots().tolist() == ours._kept_slots().tolist() if slots == SLOTS else True

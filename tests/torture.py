@@ -56,7 +56,7 @@ def add(buffer: CompressedReplayBuffer, step: int) -> None:
 
 def check(path: Path) -> int:
     """Load what is there and check all of it. The number of the newest step."""
-    loaded = load_buffer(path, device="cpu")
+    loaded = load_buffer(path, device="cpu", truncate_last_traj=False)
     slots = loaded._kept_slots()
     newest = int(loaded.rewards[slots[-1], 0])
     assert loaded.size() == min(newest + 1, SLOTS), (loaded.size(), newest)
@@ -72,7 +72,7 @@ def saves_for_ever(path: Path, report: int, *, folder: bool, seed: int) -> None:
     rng = random.Random(seed)
     buffer, step = new_buffer(), 0
     if (path / "checkpoint.json").exists() if folder else path.exists():
-        buffer = load_buffer(path, device="cpu")
+        buffer = load_buffer(path, device="cpu", truncate_last_traj=False)
         step = int(buffer.rewards[buffer._kept_slots()[-1], 0]) + 1
     while True:
         for _ in range(rng.randrange(1, 60)):

@@ -23,7 +23,7 @@ _WHERE = {
     "compress_buffer": "converting",
     "decompress_buffer": "converting",
     "BufferCheckpointCallback": "callbacks",
-    "resume": "callbacks",
+    "resume": "resuming",
 }
 __all__ = [*_WHERE, "__version__"]
 __getattr__, __dir__ = lazy_attributes(__name__, _WHERE)

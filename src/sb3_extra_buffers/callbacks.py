@@ -1,35 +1,22 @@
 """Callbacks for SB3: one logs what the buffer of a model takes, one saves model and buffer so that a run can be resumed.
 
-Below: compressed, vec_buf, persistence.
+Below: compressed, vec_buf, resuming.
 """
 
 from __future__ import annotations
 
-import base64
 import copy
-import importlib
 import os
-import pickle
-import random
-import secrets
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch as th
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import BaseBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
-from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_extra_buffers.compressed.episodes import end_last_episode
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
-from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.persistence import check_spaces, load_buffer
-from sb3_extra_buffers.segments.files import replacing
-from sb3_extra_buffers.segments.folders import is_checkpoint, read_list, write_list
+from sb3_extra_buffers.resuming import check_folder, save_checkpoint
 from sb3_extra_buffers.store import MemoryUsage
 from sb3_extra_buffers.vec_buf import DummyVecRolloutBuffer
 
@@ -54,9 +41,7 @@ class BufferMemoryCallback(BaseCallback):
 
     def __init__(self, log_freq: int = 1000, prefix: str = "buffer", verbose: int = 0) -> None:
         super().__init__(verbose)
-        if log_freq < 1:
-            raise ValueError(f"log_freq must be at least 1 step, got {log_freq}")
-        self.log_freq, self.prefix = log_freq, prefix
+        self.log_freq, self.prefix = _steps("log_freq", log_freq), prefix
         self._measured_at = 0
 
     def _on_training_start(self) -> None:
@@ -116,16 +101,14 @@ class BufferCheckpointCallback(BaseCallback):
     `learn` ends.
 
     :param save_freq: calls of ``env.step()`` from one checkpoint to the next, or a few more
-    :param folder: of this run alone; is made if it does not exist
+    :param folder: of this run alone; is made if it does not exist. One that holds another run is refused
     :param background: let a thread write the buffer, and go on training meanwhile
     :param verbose: see SB3's BaseCallback
     """
 
     def __init__(self, save_freq: int, folder: str | os.PathLike[str], *, background: bool = False, verbose: int = 0) -> None:
         super().__init__(verbose)
-        if save_freq < 1:
-            raise ValueError(f"save_freq must be at least 1 step, got {save_freq}")
-        self.save_freq, self.folder, self.background = save_freq, Path(folder), background
+        self.save_freq, self.folder, self.background = _steps("save_freq", save_freq), Path(folder), background
         self._saved_at = 0
 
     def _init_callback(self) -> None:
@@ -135,6 +118,7 @@ class BufferCheckpointCallback(BaseCallback):
                 f"BufferCheckpointCallback saves buffers of this library; the model has a {type(buffer).__name__}. Give it "
                 "replay_buffer_class=CompressedReplayBuffer, or use SB3's CheckpointCallback"
             )
+        check_folder(self.model, self.folder)  # before the training, not at its first checkpoint
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def _on_step(self) -> bool:
@@ -151,127 +135,10 @@ class BufferCheckpointCallback(BaseCallback):
         save_checkpoint(self.model, self.folder)
 
 
-def save_checkpoint(model: BaseAlgorithm, folder: str | os.PathLike[str], *, background: bool = False) -> None:
-    """Save a model with its replay buffer, if it has one, and the state of all random numbers.
-
-    :param folder: see `BufferCheckpointCallback`
-    :param background: let a thread write the buffer
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    buffer = getattr(model, "replay_buffer", None)
-    if isinstance(buffer, CompressedObservations):
-        buffer.wait_for_checkpoint()
-    number = f"{model.num_timesteps}-{secrets.token_hex(4)}"  # never the file that the last checkpoint names
-    files = [f"model-{number}.zip"]
-    with replacing(folder / files[0]) as file:
-        model.save(file)  # type: ignore[arg-type]
-    normalizing = model.get_vec_normalize_env()
-    if normalizing is not None:
-        files.append(f"vecnormalize-{number}.pkl")
-        with replacing(folder / files[1]) as file:
-            pickle.dump(normalizing, file)
-    extra = {"files": files, "algorithm": type(model).__name__, "random": _random_state(model)}
-    if isinstance(buffer, CompressedObservations):
-        buffer.checkpoint(folder, background=background, extra=extra)
-    else:
-        write_list(folder, extra)
-
-
-def resume(
-    folder: str | os.PathLike[str],
-    env: Any,
-    algorithm: type[BaseAlgorithm] | None = None,
-    *,
-    device: Any = "auto",
-    **arguments: Any,
-) -> Any:
-    """The model of the newest checkpoint in a folder, with its buffer; go on with
-    ``model.learn(total - model.num_timesteps, reset_num_timesteps=False)``.
-
-    The model is read by SB3's `load`, which can run code of the file: only for folders that you trust.
-
-    :param folder: what `BufferCheckpointCallback` was given
-    :param env: as for ``DQN.load``; begins a new episode. If VecNormalize was used, an env without it: its
-        statistics are loaded
-    :param algorithm: class of the model; found by its name if it is one of SB3's or sb3-contrib's
-    :param device: torch device of the model
-    :param arguments: more for the algorithm's `load`
-    """
-    folder = Path(folder)
-    if not is_checkpoint(folder):
-        raise FileNotFoundError(f"{folder} holds no checkpoint: BufferCheckpointCallback(save_freq, folder) writes one")
-    checkpoint = read_list(folder)
-    files, name = checkpoint.extra.get("files"), checkpoint.extra.get("algorithm")
-    if not isinstance(files, list) or not files:
-        raise ValueError(f"{folder} is a checkpoint of a buffer alone, without a model: load_buffer(folder) reads it")
-    if any(Path(str(one)).name != one for one in files):
-        raise CorruptDataError(f"{folder} names files elsewhere: {files}")
-    if missing := [one for one in files if not (folder / one).is_file()]:
-        raise CorruptDataError(
-            f"{folder} lacks {', '.join(missing)}: the model cannot be resumed. load_buffer(folder) reads its buffer"
-        )
-    algorithm = algorithm or _algorithm(str(name))
-    venv = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
-    if len(files) > 1 and not isinstance(venv, VecNormalize):
-        with open(folder / files[1], "rb") as file:
-            normalizing: VecNormalize = pickle.load(file)
-        normalizing.set_venv(venv)
-        venv = normalizing
-    model: Any = algorithm.load(folder / files[0], env=venv, device=device, **arguments)
-    if checkpoint.entries:
-        asked: dict[str, Any] = model.replay_buffer_kwargs or {}
-        where = {name: asked[name] for name in ("directory", "keep") if name in asked}
-        buffer = load_buffer(folder, n_envs=venv.num_envs, device=model.device, **where)
-        check_spaces(buffer, model.get_env())
-        if isinstance(buffer, HerReplayBuffer):
-            buffer.set_env(model.get_env())
-        end_last_episode(buffer)
-        model.replay_buffer = buffer
-    _set_random_state(model, checkpoint.extra.get("random"))
-    return model
-
-
-def _algorithm(name: str) -> type[BaseAlgorithm]:
-    """One of SB3's or sb3-contrib's classes by its name."""
-    for package in ("stable_baselines3", "sb3_contrib"):
-        try:
-            found = getattr(importlib.import_module(package), name, None)
-        except ImportError:
-            continue
-        if isinstance(found, type) and issubclass(found, BaseAlgorithm):
-            return found
-    raise ValueError(f"The checkpoint is of a {name}, which is none of SB3's or sb3-contrib's classes: give algorithm={name}")
-
-
-def _random_state(model: BaseAlgorithm) -> dict[str, Any]:
-    """The state of all random numbers that a training draws from, but for those of the env, as JSON."""
-    kind, keys, *rest = np.random.get_state()
-    version, numbers, gauss = random.getstate()
-    tensors = [th.get_rng_state(), *(th.cuda.get_rng_state_all() if th.cuda.is_available() else ())]
-    return {
-        "numpy": [kind, np.asarray(keys).tolist(), *rest], "python": [version, list(numbers), gauss],
-        "actions": model.action_space.np_random.bit_generator.state,  # of exploration
-        "torch": [base64.b64encode(one.numpy().tobytes()).decode() for one in tensors],
-    }  # fmt: skip
-
-
-def _set_random_state(model: BaseAlgorithm, state: Any) -> None:
-    """Go on with the random numbers where `_random_state` stood. CorruptDataError if that is no such state."""
-    if state is None:
-        return
-    try:
-        kind, keys, *rest = state["numpy"]
-        np.random.set_state((kind, np.array(keys, np.uint32), *rest))
-        version, numbers, gauss = state["python"]
-        random.setstate((version, tuple(numbers), gauss))
-        model.action_space.np_random.bit_generator.state = state["actions"]
-        tensors = [th.frombuffer(bytearray(base64.b64decode(one)), dtype=th.uint8) for one in state["torch"]]
-        th.set_rng_state(tensors[0])
-        if th.cuda.is_available() and len(tensors) == 1 + th.cuda.device_count():
-            th.cuda.set_rng_state_all(tensors[1:])
-    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
-        raise CorruptDataError(f"The checkpoint holds no state of random numbers: {error}") from error
+def _steps(name: str, given: Any) -> int:
+    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
+        raise ValueError(f"{name} must be at least 1 step, as a whole number; got {given!r}")
+    return int(given)
 
 
 def transition_memory(buffer: BaseBuffer) -> MemoryUsage:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
@@ -29,7 +29,7 @@ from sb3_extra_buffers.compressed.contents import (
     contents_of,
     restore_state,
 )
-from sb3_extra_buffers.compressed.episodes import check_episodes, forget_cut_episodes, stand_with_episodes
+from sb3_extra_buffers.compressed.episodes import check_episodes, end_last_episode, forget_cut_episodes, stand_with_episodes
 from sb3_extra_buffers.errors import CodecError, CorruptDataError, SegmentVersionError
 from sb3_extra_buffers.recording import RecordBuffer
 from sb3_extra_buffers.segments.dealing import deal
@@ -79,6 +79,7 @@ def load_buffer(
     env: VecEnv | None = None,
     directory: str | os.PathLike[str] | None = None,
     keep: bool = False,
+    truncate_last_traj: bool = True,
 ) -> Any:
     """Load what `buffer.save(path)` or `buffer.checkpoint(folder)` has written. No code of the file is run.
 
@@ -92,6 +93,8 @@ def load_buffer(
         ``keep=True`` has left in its directory is loaded to files there without being asked
     :param keep: leave a checkpoint in the directory when the buffer is closed
     :param env: for hindsight replay: the env whose `compute_reward` is called; `buffer.set_env(env)` does the same
+    :param truncate_last_traj: of hindsight and n-step replay: end the episodes that were running, by a timeout. What is added
+        next begins new ones then. False leaves the buffer exactly as it was: what is added next continues them
     :return: a buffer of the class that was saved
     """
     get_device(device)  # a device that cannot be is no fault of the file
@@ -133,6 +136,8 @@ def load_buffer(
             changes["env"] = env
         buffer = _make(buffer_class, stored.about, size, new_envs, device, changes)
         _fill(buffer, stored, encode=compression_method is not None)
+        if truncate_last_traj and isinstance(buffer, HerReplayBuffer | NStepReplayBuffer):
+            end_last_episode(buffer)
         return buffer
 
 

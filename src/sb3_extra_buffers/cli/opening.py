@@ -57,7 +57,7 @@ def open_buffer(path: Path, *, trust: bool, **sizes: Any) -> Any:
     if not is_pickle(path):
         from sb3_extra_buffers.persistence import load_buffer
 
-        return load_buffer(path, device="cpu", **sizes)  # which says so if the file is anything else
+        return load_buffer(path, device="cpu", truncate_last_traj=False, **sizes)  # which says so if the file is anything else
     if not trust:
         _ask(path)
     buffer = load_pickle(path)
@@ -101,7 +101,7 @@ def _with_sizes(buffer: Any, sizes: dict[str, Any]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "buffer.sb3x"
         compress_buffer(buffer).save(path)
-        return load_buffer(path, device="cpu", **sizes)
+        return load_buffer(path, device="cpu", truncate_last_traj=False, **sizes)
 
 
 def write_buffer(buffer: Any, path: Path) -> None:
