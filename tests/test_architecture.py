@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"segments"},
     {"compressed", "contrib", "gpu_buffers", "recording", "vec_buf"},
     {"training_utils", "persistence", "converting", "callbacks", "compat"},
-    {"bench"},
+    {"bench", "viewer"},
     {"cli", "distributed", "__main__"},
     {"__init__"},
 ]
@@ -43,10 +43,11 @@ FORBIDDEN: dict[str, set[str]] = {
     "store": {"torch", "gymnasium", "stable_baselines3", "sb3_contrib"},
     "segments": {"torch", "stable_baselines3", "sb3_contrib"},
     "recording": {"torch", "gymnasium", "stable_baselines3", "sb3_contrib"},
+    "viewer": {"torch", "stable_baselines3", "sb3_contrib"},
 }
 TORCH_ALLOWED = ("store/device",)
 #: Optional packages: never imported at the top of a module, except where the whole module is about them.
-OPTIONAL = {"numba", "isal", "zstandard", "lz4", "sb3_contrib", "ale_py", "vizdoom", "matplotlib", "ray", "rich"}
+OPTIONAL = {"numba", "isal", "zstandard", "lz4", "sb3_contrib", "ale_py", "vizdoom", "matplotlib", "ray", "rich", "uvicorn"}
 ABOUT_OPTIONAL = ("contrib/", "distributed/", "cli/", "codecs/rle_jit.py")
 #: A process that imports numba grows by a hundred megabytes. Only the codec that is named after it may.
 ABOUT_NUMBA = "codecs/rle_jit.py"

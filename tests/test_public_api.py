@@ -51,6 +51,7 @@ NAMES: dict[str, set[str]] = {
     "store": {"ArrayView", "BlockStore", "FrameLayout", "LeafStore", "MemoryUsage", "RowStore", "Store", "StorePlan"},
     "recording": {"DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
+    "viewer": {"Viewer"},
     "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "resume", "save_checkpoint", "transition_memory"},
     "persistence": {"load_buffer", "merge_buffers"},
     "converting": {"compress_buffer", "decompress_buffer"},

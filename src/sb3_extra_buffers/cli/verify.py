@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look at all segments."""
     from sb3_extra_buffers.errors import CorruptDataError
-    from sb3_extra_buffers.persistence import open_stored
+    from sb3_extra_buffers.segments.opening import open_stored
     from sb3_extra_buffers.segments.scanning import scan
 
     path: Path = args.path
