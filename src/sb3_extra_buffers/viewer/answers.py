@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sb3_extra_buffers.segments.spaces import names_of
 from sb3_extra_buffers.viewer.conditions import FIELDS, parse_conditions
 from sb3_extra_buffers.viewer.episodes import ENDINGS, RUNNING, spark_of
-from sb3_extra_buffers.viewer.findings import action_names
 from sb3_extra_buffers.viewer.lives import goes_on, lost_lives
 from sb3_extra_buffers.viewer.source import State
 
@@ -82,10 +82,10 @@ def episode(state: State, name: int) -> dict[str, Any]:
     first, last = int(table.first[i]) - begin, int(table.last[i]) - begin
     marks = [{"step": at + begin, "kind": "life"} for at in lost_lives(experience, env, first, last)]
     is_end = int(table.ended[i]) != RUNNING
-    if is_end:
-        marks.append({"step": last - 1 + begin, "kind": ENDINGS[int(table.ended[i])]})
     key = next(iter(state.pictures), None)
     is_life = bool(is_end and key and goes_on(experience, key, state.pictures[key], env, last - 1))
+    if is_end:
+        marks.append({"step": last - 1 + begin, "kind": "life" if is_life else ENDINGS[int(table.ended[i])]})
     same = np.flatnonzero(table.env == env)
     at = int(np.flatnonzero(same == i)[0])
     return {
@@ -124,7 +124,7 @@ def steps(state: State, env: int, query: Any) -> dict[str, Any]:
         values = experience.rows(name, env, first, last)
         arrays[name] = values.reshape(len(values), -1)[:, :_MOST_DIMENSIONS].tolist()
     space = experience.spaces.get("action_space")
-    names = action_names(space)
+    names = None if space is None else names_of(space)
     start = int(space.start) if isinstance(space, spaces.Discrete) else 0
     return {"version": state.version, "first": first + experience.first, "arrays": arrays, "names": names, "start": start}
 

@@ -8,9 +8,11 @@ Positions count from the oldest step that is there. `first` is the number of tha
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,12 +61,14 @@ class LeafShape:
 class Experience:
     """The steps of something that was saved.
 
-    :param stored: segments whose files stay open as long as this is used
+    :param stored: segments
+    :param files: their files, which stay open as long as this is used
     :param cache: of an earlier state of the same folder; segments that both have are not read again
     """
 
-    def __init__(self, stored: StoredBuffer, cache: ByteCache | None = None) -> None:
+    def __init__(self, stored: StoredBuffer, files: ExitStack, cache: ByteCache | None = None) -> None:
         about = stored.about
+        self.files = files
         self._stored, self._lock = stored, threading.RLock()
         self.cache = cache or ByteCache(CACHE_BYTES)
         self.class_name: str = about["class"]
@@ -117,8 +121,9 @@ class Experience:
 
     @property
     def names(self) -> list[str]:
-        """Arrays that belong to steps, beside observations."""
-        return [name for name in (*self._by_step, *self._whole) if self.has(name) and name != "frames"]
+        """Arrays that belong to steps and envs, beside observations. States of LSTMs have another order of axes."""
+        found = [name for name in (*self._by_step, *self._whole) if self.has(name) and name != "frames"]
+        return [name for name in found if not name.startswith(("hidden_states_", "cell_states_"))]
 
     def array(self, name: str) -> NDArray[Any]:
         """All of an array: ``(steps, envs, ...)``."""
@@ -172,11 +177,13 @@ class Experience:
         return found
 
     def _flattened(self, name: str) -> NDArray[Any]:
-        """Of a rollout that was read: SB3 has put the steps of each env behind each other."""
+        """Of a rollout that was read: SB3 has put the steps of each env behind each other, in most arrays."""
         if not self.has(name):
             raise KeyError(name)
         with self._lock:
             array = self._stored.whole(name)
+        if array.shape[:2] == (self.n_steps, self.n_envs):
+            return array
         if len(array) != self.n_steps * self.n_envs:
             raise CorruptDataError(f"A segment is damaged: {name!r} has {len(array)} rows for {self.n_steps} steps")
         return array.reshape(self.n_envs, self.n_steps, *array.shape[1:]).swapaxes(0, 1)
@@ -228,7 +235,8 @@ class Experience:
                 return extract, extract.heads.nbytes + extract.table.nbytes
 
         found: Extract = self.cache.get((self._identity(run), key), read)
-        return found
+        # It may be of an earlier state, whose files are closed.
+        return replace(found, parts=functools.partial(run.segment.parts, f"leaf/{key}/frames"))
 
     def scattered(self, key: str, env: int, positions: Ints, *, following: bool = False) -> NDArray[Any]:
         """Observations from all over the buffer; each segment is gone through once, and nothing is kept."""

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sb3_extra_buffers.segments.spaces import names_of
 from sb3_extra_buffers.viewer.episodes import TERMINAL
 from sb3_extra_buffers.viewer.looking import LeafLook, Look
 
@@ -187,7 +188,7 @@ def missing_actions(look: Look) -> Finding | None:
     missing = np.flatnonzero(~taken)
     if not len(missing):
         return None
-    names = action_names(space)
+    names = names_of(space)
     said = ", ".join(names[i] if names else str(i + int(space.start)) for i in missing[:8].tolist())
     return Finding(
         "actions never taken", f"{len(missing)} of {n} actions were never taken: {said}{', …' if len(missing) > 8 else ''}.",
@@ -263,11 +264,3 @@ def findings(look: Look) -> Iterator[Finding]:
     for one in OF_STEPS:
         if finding := one(look):
             yield finding
-
-
-def action_names(space: Any) -> list[str] | None:
-    """Names of discrete actions, if the space has as many as there are actions."""
-    names = getattr(space, "names", None)
-    if not isinstance(space, spaces.Discrete) or not isinstance(names, (list, tuple)) or len(names) != int(space.n):
-        return None
-    return [str(name) for name in names]

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.viewer.episodes import Episodes
 from sb3_extra_buffers.viewer.experience import Experience, LeafShape
-from sb3_extra_buffers.viewer.pictures import Picture, picture_of
+from sb3_extra_buffers.viewer.pictures import Picture
 
 #: Places that are looked at, each with two steps that follow each other.
 _PLACES = 24
@@ -44,12 +43,14 @@ class Look:
     leaves: dict[str, LeafLook] = field(default_factory=dict)
 
 
-def look_at(experience: Experience, episodes: Episodes) -> Look:
-    """Read some observations from all over the buffer."""
+def look_at(experience: Experience, episodes: Episodes, pictures: dict[str, Picture]) -> Look:
+    """Read some observations from all over the buffer.
+
+    :param pictures: the leaves that are seen as such
+    """
     look = Look(experience, episodes)
     n = experience.n_steps
     dones = experience.dones() if n else np.zeros((0, 1), bool)
-    space = experience.spaces.get("observation_space")
     for key, leaf in experience.leaves.items():
         n_places = min(_PLACES, n - 1, max(_LOOK_BYTES // (3 * max(leaf.n_bytes, 1)), 4))
         if n_places < 1:
@@ -63,9 +64,8 @@ def look_at(experience: Experience, episodes: Episodes) -> Look:
             first[mine], second[mine] = pairs[: mine.sum()], pairs[mine.sum() :]
             if leaf.has_next:
                 following[mine] = experience.scattered(key, env, at[mine], following=True)
-        sub = space.spaces.get(key) if isinstance(space, spaces.Dict) else space
         places = [(env, step) for env, step in zip(envs.tolist(), (at + experience.first).tolist(), strict=True)]
         look.leaves[key] = LeafLook(
-            leaf, picture_of(leaf, sub, first), places, first, second, following if leaf.has_next else None, ~dones[at, envs]
+            leaf, pictures.get(key), places, first, second, following if leaf.has_next else None, ~dones[at, envs]
         )
     return look

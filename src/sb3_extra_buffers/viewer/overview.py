@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.native.store import BASE, CODED, LENGTH
+from sb3_extra_buffers.segments.spaces import names_of
 from sb3_extra_buffers.store.extract import Extract
 from sb3_extra_buffers.store.host.coding import Coding
 from sb3_extra_buffers.viewer.episodes import ENDINGS, Episodes
 from sb3_extra_buffers.viewer.experience import Experience
-from sb3_extra_buffers.viewer.findings import action_names
 
 #: Points of a plot over episodes; more of them are put together.
 _POINTS = 400
@@ -108,7 +109,7 @@ def _action_histograms(experience: Experience) -> list[dict[str, Any]]:
                 counts += np.bincount(values[(values >= 0) & (values < n)], minlength=n)
             return [{
                 "kind": "values", "values": list(range(start, start + n)), "counts": counts.tolist(), "n": int(counts.sum()),
-                "not_finite": 0, "names": action_names(space),
+                "not_finite": 0, "names": names_of(space),
             }]  # fmt: skip
     return _by_dimension(experience, "actions")
 
@@ -128,7 +129,10 @@ def memory(experience: Experience, n_points: int = 120) -> dict[str, Any]:
     A block counts where it is used first. Steps of the first file that were overwritten since count to the oldest one.
     """
     n = max(experience.n_steps, 1)
-    edges = np.unique(np.linspace(0, n, min(n_points, n) + 1).astype(np.int64))
+    blocks = [extract.block_frames for key in experience.leaves if not experience.is_plain(key)
+              for _, _, extract in islice(experience.blocks(key), 1)]  # fmt: skip
+    n_bins = max(min(n_points, n // (4 * max(blocks, default=1))), 1)  # of several blocks each
+    edges = np.unique(np.linspace(0, n, n_bins + 1).astype(np.int64))
     stored = np.zeros(len(edges) - 1)
     keys = {}
     raw_step = 0

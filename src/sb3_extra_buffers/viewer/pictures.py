@@ -6,6 +6,7 @@ so one request has all that is shown of a step.
 
 from __future__ import annotations
 
+import colorsys
 import struct
 import zlib
 from dataclasses import dataclass
@@ -125,14 +126,31 @@ def newest_frame(picture: Picture, observation: NDArray[Any]) -> Pixels:
     return np.ascontiguousarray(frame[..., 0] if frame.shape[-1] == 1 else frame)
 
 
-def png(pixels: Pixels) -> bytes:
-    """``(height, width, 1 or 3)`` as PNG."""
+def _palette() -> list[tuple[int, int, int]]:
+    """A colour for each of 256 labels, neighbours far from each other: steps of the golden angle."""
+    colours = [(24, 26, 38)]
+    for i in range(1, 256):
+        tone = colorsys.hls_to_rgb(i * 0.381966 % 1, 0.5 + 0.12 * (i * 7 % 3 - 1), 0.62)
+        colours.append((round(255 * tone[0]), round(255 * tone[1]), round(255 * tone[2])))
+    return colours
+
+
+PALETTE = _palette()
+
+
+def png(pixels: Pixels, *, labels: bool = False) -> bytes:
+    """``(height, width, 1 or 3)`` as PNG.
+
+    :param labels: show each value in a colour of its own; of one channel
+    """
     height, width, channels = pixels.shape
     lines = np.zeros((height, 1 + width * channels), np.uint8)  # each line begins with its filter: none
     lines[:, 1:] = pixels.reshape(height, -1)
-    head = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 1)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, *zip(*chunks, strict=True)))
+    is_indexed = labels and channels == 1
+    head = struct.pack(">IIBBBBB", width, height, 8, 3 if is_indexed else 2 if channels == 3 else 0, 0, 0, 0)
+    colours = [(b"PLTE", bytes(value for colour in PALETTE for value in colour))] if is_indexed else []
+    chunks = [(b"IHDR", head), *colours, (b"IDAT", zlib.compress(lines.tobytes(), 1)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in chunks)
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:

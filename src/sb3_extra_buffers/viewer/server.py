@@ -22,7 +22,7 @@ from sb3_extra_buffers.errors import CorruptDataError, MissingBackendError
 from sb3_extra_buffers.viewer import answers
 from sb3_extra_buffers.viewer.export import FORMATS, Clip
 from sb3_extra_buffers.viewer.guard import Guard
-from sb3_extra_buffers.viewer.pictures import png, sheet
+from sb3_extra_buffers.viewer.pictures import PALETTE, png, sheet
 from sb3_extra_buffers.viewer.source import Source, State
 
 PAGE = Path(__file__).parent / "page"
@@ -93,6 +93,7 @@ _ANSWERS: dict[str, Callable[[State, Request], Any]] = {
     "/memory": lambda state, _: state.memory,
     "/findings": lambda state, _: [asdict(one) for one in state.findings],
     "/keys": lambda state, _: answers.keys(state),
+    "/palette": lambda state, _: PALETTE,
     "/episodes": lambda state, request: answers.episodes(state, request.query_params),
     "/episodes/{episode:int}": lambda state, request: answers.episode(state, request.path_params["episode"]),
     "/containing/{env:int}/{step:int}": lambda state, request: answers.containing(
@@ -167,7 +168,8 @@ def _frame(state: State, request: Request) -> Response:
     is_newest = request.query_params.get("newest") == "1"
     pixels = sheet(state.experience, key, state.pictures[key], env, position, newest=is_newest)
     is_current = request.query_params.get("v") == state.version
-    return Response(png(pixels), media_type="image/png", headers={"Cache-Control": _FOREVER if is_current else "no-store"})
+    data = png(pixels, labels=is_newest and key in state.labels)
+    return Response(data, media_type="image/png", headers={"Cache-Control": _FOREVER if is_current else "no-store"})
 
 
 def _export(state: State, request: Request) -> Response:

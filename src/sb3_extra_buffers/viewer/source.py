@@ -6,12 +6,14 @@ import os
 import threading
 import zlib
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from sb3_extra_buffers.segments.folders import LIST, is_checkpoint
 from sb3_extra_buffers.segments.opening import open_stored
@@ -20,7 +22,7 @@ from sb3_extra_buffers.viewer.experience import Experience
 from sb3_extra_buffers.viewer.findings import Finding, findings
 from sb3_extra_buffers.viewer.looking import Look, look_at
 from sb3_extra_buffers.viewer.overview import memory, overview
-from sb3_extra_buffers.viewer.pictures import Picture, looks_like_labels
+from sb3_extra_buffers.viewer.pictures import Picture, looks_like_labels, picture_of
 
 
 @dataclass
@@ -31,7 +33,6 @@ class State:
     life: str
     experience: Experience
     episodes: Episodes
-    files: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def overview(self) -> dict[str, Any]:
@@ -46,7 +47,7 @@ class State:
     @cached_property
     def look(self) -> Look:
         """Some observations from all over."""
-        return look_at(self.experience, self.episodes)
+        return look_at(self.experience, self.episodes, self.pictures)
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -54,14 +55,28 @@ class State:
         return list(findings(self.look))
 
     @cached_property
+    def _samples(self) -> dict[str, NDArray[Any]]:
+        """A few observations of each leaf, from the middle of the buffer: quickly read, for what a picture needs to know."""
+        n = self.experience.n_steps
+        at = np.unique(np.clip(n // 2 + np.arange(0, 128, 32), 0, n - 1)) if n else np.arange(0)
+        return {key: self.experience.observations(key, 0, at) for key in self.experience.leaves}
+
+    @cached_property
     def pictures(self) -> dict[str, Picture]:
         """The leaves that are seen as pictures."""
-        return {key: seen.picture for key, seen in self.look.leaves.items() if seen.picture is not None}
+        space = self.experience.spaces.get("observation_space")
+        found = {}
+        for key, leaf in self.experience.leaves.items():
+            sub = space.spaces.get(key) if isinstance(space, spaces.Dict) else space
+            picture = picture_of(leaf, sub, self._samples[key])
+            if picture is not None:
+                found[key] = picture
+        return found
 
     @cached_property
     def labels(self) -> list[str]:
         """The pictures whose pixels name classes."""
-        return [key for key in self.pictures if looks_like_labels(key, self.look.leaves[key].first)]
+        return [key for key in self.pictures if looks_like_labels(key, self._samples[key])]
 
 
 class Source:
@@ -111,7 +126,7 @@ class Source:
         try:
             stored = files.enter_context(open_stored(self.path))
             is_same = before is not None and stored.folder is not None and stored.life == before.life
-            experience = Experience(stored, before.experience.cache if before is not None else None)
+            experience = Experience(stored, files, before.experience.cache if before is not None else None)
             self._name_actions(experience)
             episodes = find_episodes(experience, before.episodes if before is not None and is_same else None)
         except Exception as error:
@@ -119,8 +134,8 @@ class Source:
             self._error = error
             return
         checksums = zlib.crc32(repr([run.segment.checksum for run in stored.runs]).encode())
-        self._state = State(f"{checksums:08x}-{stored.n_steps}", stored.life, experience, episodes, files)
-        # The files of the state before stay open until nobody reads from them any more: its ExitStack goes with it.
+        self._state = State(f"{checksums:08x}-{stored.n_steps}", stored.life, experience, episodes)
+        # The files of the state before are closed when nobody reads from it any more.
 
     def _name_actions(self, experience: Experience) -> None:
         space = experience.spaces.get("action_space")
@@ -134,7 +149,7 @@ class Source:
         """Let go of the files."""
         with self._lock:
             if self._state is not None:
-                self._state.files.close()
+                self._state.experience.files.close()
 
 
 def names_of(paths: list[Path]) -> list[str]:

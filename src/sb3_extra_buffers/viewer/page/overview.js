@@ -17,7 +17,7 @@ export async function overview(app) {
   const over = (name) => series(({ facts: { over_time: o } }) => o.step.map((x, i) => ({
     x, y: o[name][i][0], low: o[name][i][1] ?? undefined, high: o[name][i][2] ?? undefined, episode: o.episode[i], label: o.together ? `episodes around ${count(o.episode[i])}` : `episode ${count(o.episode[i])}`,
   })));
-  const together = good.some((one) => one.facts.over_time.together) ? "mean, least and greatest of several episodes" : "complete episodes; click one to see it";
+  const together = good.some((one) => one.facts.over_time.together) ? "mean, least and greatest of several episodes" : "and the mean of neighbours; click one to see it";
   plots.append(
     scatter({ title: "Episode return", note: together, series: over("return"), onPick: pick }),
     scatter({ title: "Episode length", note: together, series: over("length"), onPick: pick }),

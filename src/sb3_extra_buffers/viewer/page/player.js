@@ -29,6 +29,7 @@ export class Player {
     this.pause();
     this.source = source;
     this.keys = await get(`${source.id}/keys`);
+    this.palette ??= this.keys.some((one) => one.picture?.channels === 1) ? await get(`${source.id}/palette`) : null;
     let number_ = wanted;
     if (number_ === null) {
       const first = await get(`${source.id}/episodes`, { limit: 1 });
@@ -209,7 +210,7 @@ export class Player {
     const panes = [], newest = frames - 1;
     const shown = stack === "beside" ? Array.from({ length: frames }, (_, i) => i) : [stack === "animate" ? Math.floor(performance.now() / 180) % frames : newest];
     for (const [row, name] of [[0, "obs"], [1, "next_obs"]].slice(0, next && this.about.has_next ? 2 : 1)) {
-      for (const frame of shown) panes.push([`${name}${frames > 1 ? (stack === "newest" ? ", newest frame" : `, frame ${frame + 1} of ${frames}`) : ""}`, painted(pixels(sheet, this.about, row, frame), this.paint), row, frame]);
+      for (const frame of shown) panes.push([`${name}${frames > 1 ? (stack === "newest" ? ", newest frame" : `, frame ${frame + 1} of ${frames}`) : ""}`, painted(pixels(sheet, this.about, row, frame), this.paint, this.palette), row, frame]);
     }
     if (diff) {
       const now = pixels(sheet, this.about, 0, newest);

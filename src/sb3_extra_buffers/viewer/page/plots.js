@@ -2,7 +2,11 @@
 
 import { el, number, svg } from "./dom.js";
 
-const WIDTH = 560, HEIGHT = 210, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 26;
+// Text has the same size on a phone, so a plot is drawn narrower there.
+const narrow = window.matchMedia("(max-width: 560px)");
+let WIDTH = narrow.matches ? 350 : 560;
+narrow.addEventListener("change", () => { WIDTH = narrow.matches ? 350 : 560; });
+const HEIGHT = 210, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 26;
 
 export const colour = (i) => `var(--series-${i % 8})`;
 
@@ -65,6 +69,12 @@ function legendOf(series) {
 
 const empty = (title, text) => el("figure", { class: "plot" }, el("figcaption", {}, el("b", {}, title)), el("p", { class: "nothing" }, text));
 
+// The mean of the points around each.
+function running(points) {
+  const wide = Math.max(2, Math.round(points.length / 14));
+  return points.map((p, i) => { const some = points.slice(Math.max(i - wide, 0), i + wide + 1); return { x: p.x, y: some.reduce((sum, one) => sum + one.y, 0) / some.length }; });
+}
+
 // series: [{name, points: [{x, y, low, high, ...}]}]
 export function scatter({ title, note, series, onPick, yFormat, xName = "step", line = false, zero = false }) {
   const all = series.flatMap((one) => one.points).filter((p) => p.y !== null);
@@ -77,11 +87,12 @@ export function scatter({ title, note, series, onPick, yFormat, xName = "step", 
   });
   const shown = series.map((one, i) => {
     const points = one.points.filter((p) => p.y !== null), c = one.colour ?? colour(i);
-    const path = points.map((p, j) => `${j ? "L" : "M"}${x(p.x).toFixed(1)},${y(p.y).toFixed(1)}`).join("");
     const band = points.some((p) => p.low !== undefined && p.high > p.low)
       ? svg("path", { class: "band", fill: c, d: points.map((p, j) => `${j ? "L" : "M"}${x(p.x).toFixed(1)},${y(p.high).toFixed(1)}`).join("") + points.slice().reverse().map((p) => `L${x(p.x).toFixed(1)},${y(p.low).toFixed(1)}`).join("") + "Z" }) : null;
-    const dots = !line && points.length <= 150 ? points.map((p) => svg("circle", { cx: x(p.x), cy: y(p.y), r: points.length > 60 ? 2 : 3, fill: c })) : null;
-    return svg("g", {}, band, svg("path", { class: dots ? "line faint" : "line", stroke: c, d: path }), dots);
+    const dots = !line && !band ? points.map((p) => svg("circle", { cx: x(p.x), cy: y(p.y), r: points.length > 60 ? 2 : 3, fill: c, opacity: points.length > 12 ? 0.55 : 1 })) : null;
+    const trend = dots && points.length > 12 ? running(points) : points;
+    const path = trend.map((p, j) => `${j ? "L" : "M"}${x(p.x).toFixed(1)},${y(p.y).toFixed(1)}`).join("");
+    return svg("g", {}, band, dots, svg("path", { class: dots && trend === points ? "line faint" : "line", stroke: c, d: path }));
   });
   const nearest = (px, py) => {
     let best = null, distance = Infinity;

@@ -44,18 +44,11 @@ export function pixels(sheet, about, row, frame) {
   return reader.getImageData(0, 0, width, height);
 }
 
-const LABELS = Array.from({ length: 256 }, (_, i) => {
-  if (i === 0) return [24, 26, 38];
-  const hue = (i * 137.508) % 360, light = 0.5 + 0.14 * ((i * 7) % 3 - 1);
-  const f = (n) => { const k = (n + hue / 30) % 12, a = 0.62 * Math.min(light, 1 - light); return Math.round(255 * (light - a * Math.max(-1, Math.min(k - 3, 9 - k, 1)))); };
-  return [f(0), f(8), f(4)];
-});
-
-// paint: plain, stretch, labels, bgr
-export function painted(data, paint) {
+// paint: plain, stretch, labels, bgr; palette: a colour for each label
+export function painted(data, paint, palette) {
   const d = data.data;
   if (paint === "bgr") for (let i = 0; i < d.length; i += 4) [d[i], d[i + 2]] = [d[i + 2], d[i]];
-  if (paint === "labels") for (let i = 0; i < d.length; i += 4) [d[i], d[i + 1], d[i + 2]] = LABELS[d[i]];
+  if (paint === "labels") for (let i = 0; i < d.length; i += 4) [d[i], d[i + 1], d[i + 2]] = palette[d[i]];
   if (paint === "stretch") {
     let low = 255, high = 0;
     for (let i = 0; i < d.length; i += 4) for (let c = 0; c < 3; c++) { low = Math.min(low, d[i + c]); high = Math.max(high, d[i + c]); }
