@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -68,7 +69,7 @@ class Experience:
 
     def __init__(self, stored: StoredBuffer, files: ExitStack, cache: ByteCache | None = None) -> None:
         about = stored.about
-        self.files = files
+        self.close = weakref.finalize(self, files.close)
         self._stored, self._lock = stored, threading.RLock()
         self.cache = cache or ByteCache(CACHE_BYTES)
         self.class_name: str = about["class"]

@@ -49,9 +49,13 @@ class Guard:
             await _refuse(send, 405, "This page is only read")
             return
         if self._token:
-            first, _, rest = scope["path"][1:].partition("/")
+            first, slash, rest = scope["path"][1:].partition("/")
             if not secrets.compare_digest(first.encode(), self._token.encode()):
                 await _refuse(send, 403, "The address lacks the token that was printed when the viewer was started")
+                return
+            if not slash:  # the page's own addresses are relative to it
+                await send({"type": "http.response.start", "status": 307, "headers": [(b"location", f"/{first}/".encode())]})
+                await send({"type": "http.response.body", "body": b""})
                 return
             scope = {**{name: value for name, value in scope.items() if name != "raw_path"}, "path": f"/{rest}"}
         await self._app(scope, receive, _with_headers(send))

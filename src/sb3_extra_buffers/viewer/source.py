@@ -149,7 +149,7 @@ class Source:
         """Let go of the files."""
         with self._lock:
             if self._state is not None:
-                self._state.experience.files.close()
+                self._state.experience.close()
 
 
 def names_of(paths: list[Path]) -> list[str]:
