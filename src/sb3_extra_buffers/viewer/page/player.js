@@ -231,7 +231,7 @@ export class Player {
     }
     this.sheet = sheet;
     panes.forEach(([name, data, row, frame], i) => {
-      const figure = this.stage.children[i], canvas = figure.querySelector("canvas"), c = canvas.getContext("2d");
+      const figure = this.stage.children[i], canvas = figure.querySelector("canvas"), c = canvas.getContext("2d", { willReadFrequently: true });
       if (data) c.putImageData(data, 0, 0); else c.clearRect(0, 0, width, height);
       canvas.place = [row, frame];
       figure.querySelector("figcaption").textContent = name;
