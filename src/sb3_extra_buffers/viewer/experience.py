@@ -9,6 +9,7 @@ Positions count from the oldest step that is there. `first` is the number of tha
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import weakref
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ Ints = NDArray[np.int64]
 WINDOW = 128
 #: Bytes of what was read lately.
 CACHE_BYTES = 40 << 20
+#: No observation has more bytes; a forged file may say so.
+_MOST_BYTES = 1 << 28
 #: Arrays of rollouts that others follow from.
 _STARTS = "episode_starts"
 
@@ -56,7 +59,7 @@ class LeafShape:
     @property
     def n_bytes(self) -> int:
         """Bytes of one observation."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Experience:
@@ -91,6 +94,9 @@ class Experience:
         self._edges = np.cumsum([0, *(run.count for run in self._runs)]) - stored.skipped
         self._by_step, self._whole = stored.names("array"), stored.names("whole")
         self.leaves = {leaf.key: leaf for leaf in self._found_leaves()}
+        for leaf in self.leaves.values():
+            if leaf.n_bytes > _MOST_BYTES:
+                raise CorruptDataError(f"{leaf.key!r} is said to have observations of {leaf.n_bytes:,} bytes each")
 
     def _found_leaves(self) -> Iterator[LeafShape]:
         header = self._stored.runs[-1].segment.header

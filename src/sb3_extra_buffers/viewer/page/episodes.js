@@ -44,17 +44,17 @@ function table(app, source, at, found, picture, go) {
   const heads = COLUMNS.map(([name, title]) => {
     const active = at.sort === name, down = active && at.desc === "1";
     const next = active && !down ? "1" : active ? "" : ["return", "length"].includes(name) ? "1" : "";
-    return el("th", { class: ["ended", "env"].includes(name) ? "" : "num", "aria-sort": active ? (down ? "descending" : "ascending") : "none" },
+    return el("th", { class: `${["ended", "env"].includes(name) ? "" : "num"} ${["start", "env"].includes(name) ? "extra" : ""}`, "aria-sort": active ? (down ? "descending" : "ascending") : "none" },
       el("button", { class: "sort", onclick: () => go({ sort: name, desc: next }) }, title, el("span", { "aria-hidden": "true" }, active ? (down ? " ↓" : " ↑") : "")));
   });
   const open = (row, step = 0) => app.go({ buffer: source.id, episode: row.episode, step });
   return el("table", { class: "wide rows" },
-    el("thead", {}, el("tr", {}, picture ? el("th", {}, "Frames") : null, heads, el("th", {}, "Return over time"))),
+    el("thead", {}, el("tr", {}, picture ? el("th", {}, "Frames") : null, heads, el("th", { class: "extra" }, "Return over time"))),
     el("tbody", {}, found.rows.map((row) => el("tr", { tabindex: "0", dataset: { episode: row.episode }, onclick: () => open(row), onkeydown: (event) => { if (event.key === "Enter") open(row); } },
       picture ? el("td", { class: "thumbs" }, thumbs(source, row, picture, found.version)) : null,
       el("td", { class: "num" }, el("a", { href: app.hash({ buffer: source.id, episode: row.episode, step: 0 }) }, count(row.episode))),
-      el("td", {}, row.env), el("td", { class: "num" }, count(row.first)), el("td", { class: "num" }, count(row.length)), el("td", { class: "num strong" }, number(row.return)),
-      el("td", {}, badge(row)), el("td", {}, spark(row.spark))))));
+      el("td", { class: "extra" }, row.env), el("td", { class: "num extra" }, count(row.first)), el("td", { class: "num" }, count(row.length)), el("td", { class: "num strong" }, number(row.return)),
+      el("td", {}, badge(row)), el("td", { class: "extra" }, spark(row.spark))))));
 }
 
 function thumbs(source, row, picture, version) {

@@ -249,11 +249,13 @@ export class Player {
   resize() {
     if (!this.about?.picture || !this.stage.children.length) return;
     const { width, height } = this.about.picture, n = this.stage.children.length, room = this.stage.clientWidth - 12;
-    const across = Math.min(n, room < 560 ? 2 : 4), high = Math.max(window.innerHeight - 430, 220) / (n > across ? 1.6 : 1);
+    const { stack, zoom: chosen } = this.options, inRow = stack === "beside" ? this.about.picture.frames : n;
+    const across = Math.min(inRow, room < 560 ? 2 : 6), high = Math.max(window.innerHeight - 430, 220) / (n > across ? 1.6 : 1);
+    this.stage.style.gridTemplateColumns = `repeat(${chosen ? "auto-fit" : across}, ${chosen ? `${width * chosen}px` : "max-content"})`;
     const fit = Math.min((room / across - 12) / width, high / height);
-    const zoom = this.options.zoom || Math.max(fit >= 1 ? Math.floor(fit) : fit, 0.25);
+    const zoom = chosen || Math.max(fit >= 1 ? Math.floor(fit) : fit, 0.25);
     this.stage.querySelectorAll("canvas").forEach((canvas) => { canvas.style.width = `${width * zoom}px`; });
-    this.zoomText.textContent = this.options.zoom ? `${zoom}×` : `fit, ${number(zoom, 2)}×`;
+    this.zoomText.textContent = chosen ? `${zoom}×` : `fit, ${number(zoom, 2)}×`;
   }
 
   async describe(turn) {
