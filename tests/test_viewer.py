@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -205,6 +206,20 @@ def test_a_folder_is_read_again_only_where_it_is_new(tmp_path: Path, monkeypatch
     assert source.state() is not first
     assert read.count("rewards") == 1
     assert source.state().experience.n_steps == 120
+
+
+def test_what_was_read_of_an_earlier_state_does_not_hold_its_closed_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._FEW_STEPS", 0)
+    game = Game(500)
+    game.play(100).buffer.checkpoint(tmp_path / "run")
+    source = Source(tmp_path / "run", "run")
+    source.state().experience.observations("observation", 0, np.array([3]))
+    game.play(20).buffer.checkpoint(tmp_path / "run")
+    source.state()
+    gc.collect()
+    assert np.array_equal(source.state().experience.observations("observation", 1, np.array([3]))[0], stacked(1, 3))
 
 
 def test_a_new_buffer_in_the_same_folder_begins_anew(tmp_path: Path) -> None:
