@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"segments"},
     {"compressed", "contrib", "gpu_buffers", "prioritized", "recording", "vec_buf"},
     {"training_utils", "persistence", "merging", "converting", "random_state", "resuming", "callbacks", "compat"},
-    {"bench"},
+    {"bench", "viewer"},
     {"cli", "distributed", "__main__"},
     {"__init__"},
 ]
@@ -47,10 +47,11 @@ FORBIDDEN: dict[str, set[str]] = {
     "store": {"torch", "gymnasium", "stable_baselines3", "sb3_contrib"},
     "segments": {"torch", "stable_baselines3", "sb3_contrib"},
     "recording": {"torch", "gymnasium", "stable_baselines3", "sb3_contrib"},
+    "viewer": {"torch", "stable_baselines3", "sb3_contrib"},
 }
 TORCH_ALLOWED = ("store/device",)
 #: Optional packages: never imported at the top of a module, except where the whole module is about them.
-OPTIONAL = {"numba", "isal", "zstandard", "lz4", "sb3_contrib", "ale_py", "vizdoom", "matplotlib", "ray", "rich"}
+OPTIONAL = {"numba", "isal", "zstandard", "lz4", "sb3_contrib", "ale_py", "vizdoom", "matplotlib", "ray", "rich", "uvicorn"}
 ABOUT_OPTIONAL = ("contrib/", "prioritized/quantiles.py", "distributed/", "cli/", "codecs/rle_jit.py")
 #: A process that imports numba grows by a hundred megabytes. Only the codec that is named after it may.
 ABOUT_NUMBA = "codecs/rle_jit.py"

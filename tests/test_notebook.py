@@ -32,4 +32,5 @@ def test_the_notebook_trains_shows_memory_and_frames(cells: list[Any]) -> None:
     text = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
     assert "identical weights" in text
     assert "4 frames of 7,056 bytes" in text
+    assert "Look at http://127.0.0.1:" in text
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 4

@@ -55,6 +55,7 @@ NAMES: dict[str, set[str]] = {
     },
     "recording": {"DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
+    "viewer": {"Viewer"},
     "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "transition_memory"},
     "resuming": {"resume", "save_checkpoint"},
     "persistence": {"load_buffer"},

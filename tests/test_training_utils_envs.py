@@ -84,6 +84,7 @@ def test_atari_runs_in_processes_that_know_nothing_of_ale() -> None:
     env = atari.make_env(PONG, 2, seed=0, framestack=2)
     assert isinstance(env.unwrapped, SubprocVecEnv)
     assert env.reset().shape == (2, 2, 84, 84)
+    assert env.action_space.names == ["NOOP", "FIRE", "RIGHT", "LEFT", "RIGHTFIRE", "LEFTFIRE"]  # type: ignore[attr-defined]
     env.close()
 
 
@@ -188,6 +189,7 @@ def test_a_timeout_of_doom_is_no_termination_and_shows_the_last_picture() -> Non
 def test_doom_in_processes_fills_dict_buffers_as_sb3_does() -> None:
     env = vizdoom.make_env("basic", 2, "both", framestack=2, seed=0, episode_timeout=60)
     assert isinstance(env.unwrapped, SubprocVecEnv)
+    assert env.action_space.names == ["NONE", "ATTACK", "MOVE_RIGHT", "MOVE_LEFT"]  # type: ignore[attr-defined]
     args = (60, env.observation_space, env.action_space, "cpu", 2)
     ours, theirs = CompressedDictReplayBuffer(*args), DictReplayBuffer(*args)
     eval_model(4, env, AtRandom(env), buffer=[ours, theirs])

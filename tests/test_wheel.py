@@ -134,6 +134,12 @@ def test_figures_for_estimates_are_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     assert json.loads(wheel.read("sb3_extra_buffers/bench/sizes.json"))["sizes"]
 
 
+def test_the_page_of_the_viewer_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    page = ROOT / "src" / "sb3_extra_buffers" / "viewer" / "page"
+    assert {f"sb3_extra_buffers/viewer/page/{path.name}" for path in page.iterdir()} <= set(wheel.namelist())
+    assert b"<!doctype html>" in wheel.read("sb3_extra_buffers/viewer/page/index.html")
+
+
 def test_the_wheel_has_the_licence_and_the_command(wheel: zipfile.ZipFile) -> None:
     names = wheel.namelist()
     assert any(name.endswith("licenses/LICENSE") for name in names)

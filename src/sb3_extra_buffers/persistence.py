@@ -33,40 +33,11 @@ from sb3_extra_buffers.compressed.episodes import check_episodes, end_last_episo
 from sb3_extra_buffers.errors import CodecError, CorruptDataError, SegmentVersionError
 from sb3_extra_buffers.recording import RecordBuffer
 from sb3_extra_buffers.segments.dealing import deal
-from sb3_extra_buffers.segments.files import is_pickle
-from sb3_extra_buffers.segments.folders import LIST, is_checkpoint, open_checkpoint, segment_files
+from sb3_extra_buffers.segments.folders import segment_files
+from sb3_extra_buffers.segments.opening import open_stored
 from sb3_extra_buffers.segments.runs import Ints, StoredBuffer, put_run
 from sb3_extra_buffers.segments.spaces import space_from_json
 from sb3_extra_buffers.store.format import MAGIC
-
-
-@contextmanager
-def open_stored(path: str | os.PathLike[str]) -> Iterator[StoredBuffer]:
-    """A saved buffer, or the newest complete state of a checkpoint folder, to be read. Errors name it."""
-    try:
-        with open_checkpoint(Path(path)) if is_checkpoint(path) else _open_file(Path(path)) as stored:
-            yield stored
-    except CorruptDataError as error:
-        is_named = str(error).startswith(str(Path(path)))
-        raise type(error)(str(error) if is_named else f"{path}: {error}") from error
-
-
-@contextmanager
-def _open_file(path: Path) -> Iterator[StoredBuffer]:
-    if path.is_dir():
-        raise FileNotFoundError(
-            f"{path} is a folder without a checkpoint: it has no {LIST}, which buffer.checkpoint(folder) writes"
-            + (f". It has segments: `sb3-extra-buffers repair {path} OUT` keeps them" if segment_files(path) else "")
-        )
-    if path.exists() and not path.is_file():
-        raise CorruptDataError(f"{path} is no file: it cannot hold a buffer")
-    with open(path, "rb") as file:
-        if is_pickle(path):
-            raise CorruptDataError(
-                f"{path} looks like a pickle, as model.save_replay_buffer writes it. Only if you trust where it comes "
-                "from: read it with model.load_replay_buffer, then buffer.save(...) it"
-            )
-        yield StoredBuffer.of_file(file)
 
 
 def load_buffer(

@@ -23,7 +23,7 @@ PROGRAM = "sb3-extra-buffers"
 #: Subcommand -> module below this package, in the order of --help.
 COMMANDS = {
     "info": "info", "demo": "demo", "recommend": "recommend", "estimate": "estimate", "inspect": "inspect_file",
-    "convert": "convert", "verify": "verify", "repair": "repair",
+    "view": "view", "convert": "convert", "verify": "verify", "repair": "repair",
     "bench": "bench",
 }  # fmt: skip
 

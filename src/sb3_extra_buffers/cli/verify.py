@@ -81,7 +81,7 @@ def _why_lost(found: list[Finding]) -> str | None:
 def _why_not_one(path: Path) -> str | None:
     """Why segments, each of them fine, do not belong together."""
     from sb3_extra_buffers.errors import CorruptDataError
-    from sb3_extra_buffers.persistence import open_stored
+    from sb3_extra_buffers.segments.opening import open_stored
 
     try:
         with open_stored(path):

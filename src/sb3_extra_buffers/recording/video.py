@@ -1,4 +1,4 @@
-"""A record as a video: GIF by Pillow, MP4 by imageio. Both are imported when used."""
+"""A record as a video: GIF by Pillow, MP4 by imageio. Both are imported when used. Above: also the viewer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def save_video(
 ) -> None:
     """See `RecordBuffer.save_video`."""
     path = Path(path)
-    writers = {".gif": _write_gif, ".mp4": _write_mp4}
+    writers = {".gif": write_gif, ".mp4": write_mp4}
     if path.suffix.lower() not in writers:
         raise ValueError(f"save_video writes {' and '.join(writers)}, got {path.name!r}")
     if isinstance(fps, bool) or not isinstance(fps, (int, float, np.number)) or not _SLOWEST <= fps < math.inf:
@@ -60,7 +60,8 @@ def _pictures(record: RecordBuffer, positions: range, channels: list[int]) -> It
         yield np.ascontiguousarray(picture[0] if len(channels) == 1 else np.moveaxis(picture, 0, -1))
 
 
-def _write_gif(path: Path, fps: float, pictures: Iterator[NDArray[np.uint8]]) -> None:
+def write_gif(path: Path, fps: float, pictures: Iterator[NDArray[np.uint8]]) -> None:
+    """Write pictures, ``(H, W)`` or ``(H, W, 3)``, as a GIF."""
     image: Any = require("PIL.Image", extra="video", what="Saving a GIF")
     frames = map(image.fromarray, pictures)
     first = next(frames)
@@ -69,7 +70,8 @@ def _write_gif(path: Path, fps: float, pictures: Iterator[NDArray[np.uint8]]) ->
     first.save(path, format="GIF", save_all=True, append_images=frames, duration=duration, loop=0)
 
 
-def _write_mp4(path: Path, fps: float, pictures: Iterator[NDArray[np.uint8]]) -> None:
+def write_mp4(path: Path, fps: float, pictures: Iterator[NDArray[np.uint8]]) -> None:
+    """Write pictures, ``(H, W)`` or ``(H, W, 3)``, as an MP4."""
     require("imageio_ffmpeg", extra="video", what="Saving an MP4")
     imageio: Any = require("imageio.v2", extra="video", what="Saving an MP4")
     with imageio.get_writer(path, format="FFMPEG", fps=fps, macro_block_size=1) as writer:

@@ -24,7 +24,8 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         bounds = {name: _bound_to_json(value) for name, value in (("low", space.low), ("high", space.high))}
         return {"type": "Box", "shape": list(map(int, space.shape)), "dtype": np.dtype(space.dtype).str, **bounds}
     if isinstance(space, spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": np.dtype(space.dtype).str}
+        said = {"type": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": np.dtype(space.dtype).str}
+        return said if (names := names_of(space)) is None else {**said, "names": names}
     if isinstance(space, spaces.MultiDiscrete):
         start = np.asarray(getattr(space, "start", np.zeros_like(space.nvec))).tolist()
         return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": start, "dtype": np.dtype(space.dtype).str}
@@ -39,6 +40,14 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
             raise ValueError(f"A Dict space with the keys {other} cannot be saved: keys must be strings")
         return {"type": "Dict", "spaces": [[key, space_to_json(sub)] for key, sub in space.spaces.items()]}
     raise ValueError(f"A space of type {type(space).__name__} cannot be saved: {space}. Save with pickle instead")
+
+
+def names_of(space: spaces.Space[Any]) -> list[str] | None:
+    """Names of the values of a Discrete space: its attribute `names`, if it has as many strings as there are values."""
+    names = getattr(space, "names", None)
+    if not isinstance(space, spaces.Discrete) or not isinstance(names, (list, tuple)) or len(names) != int(space.n):
+        return None
+    return list(names) if all(isinstance(name, str) for name in names) else None
 
 
 def space_from_json(said: Any) -> spaces.Space[Any]:
@@ -60,7 +69,10 @@ def _parsed(said: Any, depth: int) -> spaces.Space[Any]:
         low, high = (_bound_from_json(said[name], shape, dtype) for name in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        return _with_dtype(spaces.Discrete(int(said["n"]), start=int(said["start"])), number_dtype(said["dtype"]))
+        space = _with_dtype(spaces.Discrete(int(said["n"]), start=int(said["start"])), number_dtype(said["dtype"]))
+        if isinstance(names := said.get("names"), list):
+            space.names = names  # type: ignore[attr-defined]
+        return space
     if kind == "MultiDiscrete":
         nvec, start = (np.array(said[name], np.int64) for name in ("nvec", "start"))
         more: dict[str, Any] = {"start": start} if start.any() else {}

@@ -188,10 +188,10 @@ def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | N
         )  # fmt: skip
         return
     written = np.flatnonzero(heads.any(axis=1) | store.is_written(cells))  # others are zeros here and there
-    _copy(_restored(extract), written, store, cells[written])
+    _copy(restored(extract), written, store, cells[written])
 
 
-def _restored(extract: Extract) -> BlockStore:
+def restored(extract: Extract) -> BlockStore:
     """A store of its own for an extract. Its cells are one stream: they do not depend on which one they belong to."""
     heads = np.ascontiguousarray(extract.heads)
     try:

@@ -46,6 +46,7 @@ def _make_game(env_id: str, **env_kwargs: Any) -> gym.Env[Any, Any]:
     game = gym.make(env_id, **env_kwargs)
     if not hasattr(game.unwrapped, "ale"):
         raise ValueError(f"{env_id} is no game of Atari, so AtariWrapper cannot wrap it. SB3's make_vec_env makes other envs")
+    game.action_space.names = game.unwrapped.get_action_meanings()  # type: ignore[attr-defined]  # saved with a buffer
     return game
 
 

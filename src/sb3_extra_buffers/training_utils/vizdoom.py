@@ -166,7 +166,16 @@ def _make_game(
 ) -> gym.Env[Any, Any]:
     module = require("vizdoom.gymnasium_wrapper.base_gymnasium_env", extra="vizdoom", what="vizdoom.make_env")
     game = module.VizdoomEnv(config, frame_skip, max_buttons_pressed, render_mode="rgb_array", **options)
+    if isinstance(game.action_space, spaces.Discrete):
+        game.action_space.names = _button_names(game)  # type: ignore[attr-defined]  # saved with a buffer
     return DoomPictures(game, obs)
+
+
+def _button_names(game: Any) -> list[str]:
+    """The buttons that each action presses, e.g. ``"MOVE_LEFT+ATTACK"``."""
+    buttons = [button.name for button in game.game.get_available_buttons()][game.num_delta_buttons :]
+    pressed = ([name for name, is_down in zip(buttons, one, strict=True) if is_down] for one in game.button_map)
+    return ["+".join(names) or "NONE" for names in pressed]
 
 
 @contextmanager

@@ -1,0 +1,93 @@
+"""An episode as a file: GIF or MP4 of what the player shows, NPZ of everything. Written a few steps at a time."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_extra_buffers.recording.video import write_gif, write_mp4
+from sb3_extra_buffers.viewer.experience import WINDOW, Experience
+from sb3_extra_buffers.viewer.pictures import Picture, Pixels, newest_frame
+
+FORMATS = {"gif": "image/gif", "mp4": "video/mp4", "npz": "application/octet-stream"}
+#: Pillow holds all pictures of a GIF at once.
+_GIF_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Steps of an env to be exported, by positions.
+
+    :param key: the leaf that is shown
+    :param zoom: pixels of the video for one of the frame
+    """
+
+    experience: Experience
+    env: int
+    first: int
+    last: int
+    key: str = ""
+    picture: Picture | None = None
+    fps: float = 15.0
+    zoom: int = 1
+
+    def write(self, path: Path, suffix: str) -> None:
+        """To a file of one of `FORMATS`. ValueError where that cannot be."""
+        if suffix == "npz":
+            write_npz(self, path)
+            return
+        if self.picture is None:
+            raise ValueError(f"{self.key or 'Observations'} are no pictures: only NPZ can hold them")
+        n_bytes = (self.last - self.first) * self.picture.height * self.picture.width * self.zoom**2 * self.picture.n_channels
+        if suffix == "gif" and n_bytes > _GIF_BYTES:
+            raise ValueError(
+                f"A GIF of {self.last - self.first:,} steps at this zoom would take {n_bytes / 1e6:,.0f} MB of memory, more "
+                f"than {_GIF_BYTES / 1e6:.0f}. Save it as MP4, or with a smaller zoom"
+            )
+        {"gif": write_gif, "mp4": write_mp4}[suffix](path, self.fps, self._pictures(self.picture))
+
+    def _pictures(self, picture: Picture) -> Iterator[Pixels]:
+        for chunk in self._chunks(lambda at: self.experience.observations(self.key, self.env, at)):
+            for observation in chunk:
+                frame = newest_frame(picture, observation)
+                yield frame.repeat(self.zoom, axis=0).repeat(self.zoom, axis=1)
+
+    def _chunks(self, read: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Iterator[NDArray[Any]]:
+        for first in range(self.first, self.last, WINDOW):
+            yield read(np.arange(first, min(first + WINDOW, self.last)))
+
+
+def write_npz(clip: Clip, path: Path) -> None:
+    """All that belongs to the steps, which `numpy.load` reads: observations by key, and the arrays of the buffer."""
+    experience, env = clip.experience, clip.env
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        for name in experience.names:
+            values = experience.rows(name, env, clip.first, clip.last)
+            _write_array(file, name, values.dtype, values.shape, iter([values]))
+        for key, leaf in experience.leaves.items():
+            several = len(experience.leaves) > 1
+            shape = (clip.last - clip.first, *leaf.shape)
+            for following in (False, True)[: 1 + leaf.has_next]:
+                name = ("next_observations" if following else "observations") + (f".{key}" if several else "")
+
+                def read(at: NDArray[np.int64], key: str = key, following: bool = following) -> NDArray[Any]:
+                    return experience.observations(key, env, at, following=following)
+
+                _write_array(file, name, leaf.dtype, shape, clip._chunks(read))
+
+
+def _write_array(
+    file: zipfile.ZipFile, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], chunks: Iterator[NDArray[Any]]
+) -> None:
+    safe = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in name)
+    with file.open(f"{safe}.npy", "w", force_zip64=True) as out:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(out, header)
+        for chunk in chunks:
+            out.write(np.ascontiguousarray(chunk).tobytes())
