@@ -62,10 +62,9 @@ NAMES: dict[str, set[str]] = {
     "training_utils": set(),  # its modules are the names
     "training_utils.atari": {"make_env", "register_games"},
     "training_utils.buffer_warmup": {"warm_up"},
-    "training_utils.eval_model": {"closing_if", "eval_model", "progress"},
-    "training_utils.play": {
-        "Buffers", "ReplayLike", "Transitions", "as_buffers", "close_trajectories", "fill", "play",
-    },
+    "training_utils.eval_model": {"closing_if", "eval_model", "process_outcome", "progress"},
+    "training_utils.filling": {"Buffers", "Filling", "ReplayLike", "cut_off"},
+    "training_utils.play": {"Transitions", "play"},
     "training_utils.summary": {"RewardSummary", "summarize"},
     "training_utils.vec_env": {"VecEnvClass", "check_counts", "vectorize"},
     "training_utils.vizdoom": {
