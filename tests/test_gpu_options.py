@@ -316,15 +316,15 @@ def test_examples_train_as_sb3_does_and_can_be_watched(
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
-    train = load(ROOT / "examples" / f"train_gpu_{kind}.py").main
+    train = load(ROOT / "examples" / f"example_train_gpu_{kind}.py").main
     ours = train([*EXAMPLES[kind], "--save", "model.zip"])
     assert "Gpu" in capsys.readouterr().out
     theirs = train([*EXAMPLES[kind], "--raw"]).policy.state_dict()
     assert "Gpu" not in capsys.readouterr().out
     for key, value in theirs.items():
         assert th.equal(ours.policy.state_dict()[key], value), key
-    watch = load(ROOT / "examples" / f"watch_gpu_{kind}.py").main
+    watch = load(ROOT / "examples" / f"example_watch_gpu_{kind}.py").main
     watch(["model.zip", "--device", "cpu", "--total-timesteps", "5", "--video", "game.gif"])
     assert (tmp_path / "game.gif").stat().st_size > 0
-    for name in ("shared", "watch_gpu_replay"):
+    for name in ("shared", "example_watch_gpu_replay"):
         sys.modules.pop(name, None)
