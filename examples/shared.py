@@ -87,10 +87,10 @@ def filled_buffers(args: argparse.Namespace) -> tuple[dict[str, ReplayBuffer], l
     buffers = {"SB3": ReplayBuffer(*sizes)}
     buffers |= {method: CompressedReplayBuffer(*sizes, compression_method=method) for method in args.methods}
     player = RandomPlayer(env, args.seed)
-    warm_up(list(buffers.values()), args.n_envs, env, player, close_env=False)
+    warm_up(list(buffers.values()), args.n_envs, env, player)
     for buffer in buffers.values():  # only the second lap is timed: the first loads codecs and touches fresh memory
         buffer.reset()
-    _, seconds = warm_up(list(buffers.values()), args.n_envs, env, player)
+    _, seconds = warm_up(list(buffers.values()), args.n_envs, env, player, close_env=True)
     return buffers, seconds
 
 

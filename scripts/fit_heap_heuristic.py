@@ -1,7 +1,9 @@
-"""Fit the table of gpu_buffers/size_estimation.py from committed benchmark results.
+"""Fit the table of gpu_buffers/estimates.py from committed benchmark results.
 
     python scripts/fit_heap_heuristic.py          # reads sizes.json, which `bench --sizes` writes
     python scripts/fit_heap_heuristic.py --check  # fails if the table is not the one that would be written
+
+Both print the table.
 
 A ratio is what observations take, index tables and spare room included, as a part of SB3's array of stacked observations. That
 of a method is the one of the game that compresses worst.
@@ -18,11 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sb3_extra_buffers.bench.sizes import SIZES
-from sb3_extra_buffers.gpu_buffers.methods import split_method
-from sb3_extra_buffers.gpu_buffers.size_estimation import DEFAULT_LEVEL
+from sb3_extra_buffers.gpu_buffers.methods import DEFAULT_LEVEL, split_method
 
 ROOT = Path(__file__).parent.parent
-TABLE = ROOT / "src/sb3_extra_buffers/gpu_buffers/size_estimation.py"
+TABLE = ROOT / "src/sb3_extra_buffers/gpu_buffers/estimates.py"
 BEGIN, END = "# BEGIN TABLE\n", "# END TABLE\n"
 GPU = "gpu-"
 
@@ -83,7 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     text = options.table.read_text()
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    fitted = head + BEGIN + table_of(ratios, (row.game for row in rows)) + END + tail
+    table = table_of(ratios, (row.game for row in rows))
+    fitted = head + BEGIN + table + END + tail
+    print(table)
     if options.check:
         print("The table is up to date" if fitted == text else "The table is out of date: run this without --check")
         return int(fitted != text)

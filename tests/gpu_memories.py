@@ -9,13 +9,13 @@ import torch as th
 from gymnasium import spaces
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sb3_extra_buffers.gpu_buffers import COMPRESSION_METHOD_MAP
+from sb3_extra_buffers.gpu_buffers import available_methods
 from sb3_extra_buffers.gpu_buffers.methods import memory_maker
-from sb3_extra_buffers.gpu_buffers.raw_buffer import SharedRawHeap
 from sb3_extra_buffers.store.device.budget import ByteBudget
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
 from sb3_extra_buffers.store.device.memory import Expected, FrameMemory
 
-METHODS = list(COMPRESSION_METHOD_MAP)
+METHODS = available_methods()
 ACTIONS = spaces.Discrete(4)
 SPACE = spaces.Box(0, 255, (4, 28, 28), np.uint8)
 CPU = th.device("cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.compressed import CompressedArray
-from sb3_extra_buffers.errors import CodecError
+from sb3_extra_buffers.errors import CodecError, LossyStorageWarning
 from tests.indices import LEADING, OBS, indices
 
 SHAPE = (*LEADING, *OBS)
@@ -86,6 +88,35 @@ def test_a_number_of_cells_is_a_shape() -> None:
     array = CompressedArray(5, np.uint8, (3,))
     array[-1] = [1, 2, 3]
     assert np.asarray(array)[4].tolist() == [1, 2, 3]
+
+
+def test_the_arguments_of_0_5_are_taken_by_name_and_by_position() -> None:
+    dtypes, options = {"elem_type": np.uint8, "runs_type": np.uint16}, {"compresslevel": 5}
+    array = CompressedArray((3,), np.uint8, (20, 20), None, 0, None, "C", dtypes, "gzip", options, options)
+    assert array.leaf.plan.codec.spec == "gzip/5"  # type: ignore[union-attr]
+    named = CompressedArray(
+        shape=3, dtype=np.uint8, obs_shape=400, dtypes=dtypes, compression_method="rle-old", decompression_kwargs=dtypes
+    )
+    assert named.shape == (3, 400)
+    for one in (array, named):
+        one[1] = np.arange(400, dtype=np.uint8).reshape(one.obs_shape)
+        assert one[1].ravel().tolist() == (np.arange(400) % 256).tolist()
+    for wrong in ({"buffer": b"1"}, {"offset": 4}, {"strides": (1,)}):
+        with pytest.raises(ValueError, match=r"has no plain memory.*array\[:\] = values"):
+            CompressedArray((3,), np.uint8, (4,), **wrong)  # type: ignore[arg-type]
+
+
+def test_a_narrower_dtype_is_stored_where_it_was_asked_for(tmp_path: Path) -> None:
+    with pytest.warns(LossyStorageWarning):
+        array = CompressedArray((3,), np.float32, (40,), dtypes={"elem_type": np.uint8}, compression_method="gzip3")
+    array[0] = np.linspace(-5, 300, 40)
+    expected = np.clip(np.rint(np.linspace(-5, 300, 40)), 0, 255)
+    assert array.dtype == np.float32
+    assert array[0].tolist() == expected.tolist()
+    array.save(tmp_path / "array.sb3x")
+    with pytest.warns(LossyStorageWarning):
+        loaded = load_buffer(tmp_path / "array.sb3x")
+    assert loaded[0].tolist() == expected.tolist()
 
 
 def test_scalar_cells() -> None:
@@ -175,7 +206,7 @@ def test_numpy_integers_as_shape() -> None:
 @pytest.mark.parametrize("method", ["auto", "none", "zstd"])
 @pytest.mark.parametrize(("dtype", "obs_shape"), [(np.float32, (3,)), (np.uint8, (30, 30))])
 def test_a_copy_of_a_nearly_empty_array_is_nearly_empty(method: str, dtype: type, obs_shape: tuple[int, ...]) -> None:
-    ours = CompressedArray((5000,), dtype, obs_shape, method)
+    ours = CompressedArray((5000,), dtype, obs_shape, compression_method=method)
     for i in range(40):
         ours[i] = np.full(obs_shape, i, dtype)
     data = pickle.dumps(ours)

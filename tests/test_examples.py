@@ -25,7 +25,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def load(name: str, source: str | None = None) -> ModuleType:
     """An example as a module, maybe with another source."""
-    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"script_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -52,16 +52,16 @@ def assert_same_weights(ours: Any, theirs: Any) -> None:
 FEW = ("--total-timesteps", "200", "--n-envs", "1", "--device", "cpu")
 LEARN = ("--buffer-size", "150", "--learning-starts", "160")
 TRAINING = {
-    "PPO on Pong": ("train_ppo", *FEW),
-    "PPO on MsPacman": ("train_ppo", "--game", "mspacman", *FEW),
-    "DQN": ("train_dqn", *LEARN, *FEW),
-    "n-step DQN": ("train_dqn", "--n-step", "3", *LEARN, *FEW),
-    "masks": ("train_dqn_vizdoom", "--obs", "labels", *LEARN, *FEW),
-    "RGB": ("train_dqn_vizdoom", "--obs", "rgb", *LEARN, *FEW),
-    "masks and RGB": ("train_dqn_vizdoom", "--obs", "both", *LEARN, *FEW),
-    "HER": ("train_her", *FEW),
-    "RecurrentPPO": ("train_recurrent_ppo", *FEW),
-    "MaskablePPO": ("train_maskable_ppo", *FEW),
+    "PPO on Pong": ("example_train_rollout", *FEW),
+    "PPO on MsPacman": ("example_train_rollout", "--game", "mspacman", *FEW),
+    "DQN": ("example_train_replay", *LEARN, *FEW),
+    "n-step DQN": ("example_train_replay", "--n-step", "3", *LEARN, *FEW),
+    "masks": ("example_train_dqn_vizdoom", "--obs", "labels", *LEARN, *FEW),
+    "RGB": ("example_train_dqn_vizdoom", "--obs", "rgb", *LEARN, *FEW),
+    "masks and RGB": ("example_train_dqn_vizdoom", "--obs", "both", *LEARN, *FEW),
+    "HER": ("example_train_her", *FEW),
+    "RecurrentPPO": ("example_train_recurrent_ppo", *FEW),
+    "MaskablePPO": ("example_train_maskable_ppo", *FEW),
 }
 
 
@@ -76,20 +76,20 @@ def test_training_ends_in_the_weights_of_the_raw_twin(command: tuple[str, ...], 
 
 def test_a_model_that_was_trained_can_be_evaluated_and_watched(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(own_folder / "model.zip")
-    run("train_dqn", *LEARN, *FEW, "--save", model)
+    run("example_train_replay", *LEARN, *FEW, "--save", model)
     which = (model, "--algo", "dqn", "--game", "mspacman")
-    summary = run("evaluate", *which, "--episodes", "1", "--n-envs", "1", "--buffer-size", "100")
+    summary = run("example_evaluate", *which, "--episodes", "1", "--n-envs", "1", "--buffer-size", "100")
     assert summary.episodes == 1
     assert "100 transitions in" in capsys.readouterr().out
-    run("watch", *which, "--total-timesteps", "40", "--video", "game.gif")
+    run("example_watch", *which, "--total-timesteps", "40", "--video", "game.gif")
     assert (own_folder / "game.gif").stat().st_size > 1000
 
 
 def test_the_tables_name_every_buffer(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--total-timesteps", "300", "--n-envs", "1", "--methods", "auto", "gzip1", "none")
-    stored = run("compare_saving", *options)
+    stored = run("example_eval_memory_saving", *options)
     assert stored["auto"] < stored["none"] < stored["SB3"]
-    table = run("compare_loading", *options, "--repeats", "3")
+    table = run("example_eval_memory_loading", *options, "--repeats", "3")
     assert table.keys() == stored.keys()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[1].strip() for line in lines] == ["buffer", "---", "SB3", "auto", "gzip1", "none"] * 2
@@ -98,15 +98,16 @@ def test_the_tables_name_every_buffer(capsys: pytest.CaptureFixture[str]) -> Non
 def test_in_the_cleanrl_example_only_the_import_differs() -> None:
     ours = "from sb3_extra_buffers.compressed import CompressedReplayBuffer as ReplayBuffer"
     theirs = "from stable_baselines3.common.buffers import ReplayBuffer"
-    source = (EXAMPLES / "cleanrl_dqn.py").read_text()
+    source = (EXAMPLES / "example_cleanrl_dqn.py").read_text()
     assert source.count("sb3_extra_buffers") == source.count(ours) == 1
     options = ["--total-timesteps", "200", "--buffer-size", "150", "--learning-starts", "160"]
-    assert_same_weights(load("cleanrl_dqn").main(options), load("cleanrl_dqn", source.replace(ours, theirs)).main(options))
+    theirs_by_import = load("example_cleanrl_dqn", source.replace(ours, theirs))
+    assert_same_weights(load("example_cleanrl_dqn").main(options), theirs_by_import.main(options))
 
 
 def test_several_envs_run_in_their_own_processes(own_folder: Path) -> None:
     """As a user would run it: a process of its own, the default of several envs."""
-    command = [sys.executable, str(EXAMPLES / "train_ppo.py"), "--total-timesteps", "256", "--n-envs", "2"]
+    command = [sys.executable, str(EXAMPLES / "example_train_rollout.py"), "--total-timesteps", "256", "--n-envs", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=own_folder, check=False)
     assert done.returncode == 0, done.stderr
     assert "CompressedRolloutBuffer: 256 transitions" in done.stdout
@@ -131,9 +132,9 @@ def test_the_rl_zoo_takes_the_buffer_from_its_hyperparameters(own_folder: Path) 
 
 SBX_TWINS = """
 import sys, warnings
-import jax, train_sbx_dqn
+import jax, example_train_sbx_dqn
 warnings.simplefilter("error")  # what importing JAX warns of is not ours
-models = [train_sbx_dqn.main([*sys.argv[1:], *raw]) for raw in ((), ("--raw",))]
+models = [example_train_sbx_dqn.main([*sys.argv[1:], *raw]) for raw in ((), ("--raw",))]
 ours, theirs = (jax.tree_util.tree_leaves(model.policy.qf_state.params) for model in models)
 assert len(ours) > 5
 assert all(bool((a == b).all()) for a, b in zip(ours, theirs, strict=True))
@@ -156,3 +157,12 @@ def test_every_example_is_described_in_the_readme() -> None:
     for path in EXAMPLES.rglob("*"):
         if path.suffix in (".py", ".yml") and path.name != "shared.py":
             assert str(path.relative_to(EXAMPLES)) in text, path.name
+
+
+def test_scripts_have_the_names_that_the_documentation_of_0_5_uses() -> None:
+    for name in (
+        "train_replay", "train_rollout", "train_gpu_replay", "watch_gpu_replay", "train_gpu_rollout", "watch_gpu_rollout",
+        "eval_memory_saving", "eval_memory_loading",
+    ):  # fmt: skip
+        assert (EXAMPLES / f"example_{name}.py").is_file()
+    assert all(path.stem.startswith("example_") for path in EXAMPLES.glob("*.py") if path.name != "shared.py")

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
-from sb3_extra_buffers.gpu_buffers.raw_buffer import RawBuffer, SharedRawHeap
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
+from sb3_extra_buffers.store.device.payloads import RawBuffer
 from tests.gpu_memories import ACTIONS, METHODS, SPACE, encoder_of, store_of
 from tests.oracle import add_to_replay
 from tests.transitions import play

@@ -10,9 +10,11 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 
-from sb3_extra_buffers.errors import ObservationError
+from sb3_extra_buffers.errors import HeapFullError, ObservationError
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
-from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError, RawBuffer, Room, SharedRawHeap
+from sb3_extra_buffers.store.device.budget import ByteBudget
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
+from sb3_extra_buffers.store.device.payloads import RawBuffer
 from tests.gpu_memories import ACTIONS, METHODS, SPACE, encoder_of, store_of
 from tests.oracle import add_to_replay
 from tests.transitions import Step, play
@@ -176,7 +178,7 @@ def test_nothing_is_evicted_for_what_is_refused() -> None:
 
 
 def test_a_heap_of_its_own_keeps_to_its_room() -> None:
-    heap = SharedRawHeap(1024, "cpu", Room(1024, is_hard=True))
+    heap = SharedRawHeap(1024, "cpu", ByteBudget(1024, is_hard=True))
     cells = RawBuffer(4, heap)
     for cell in range(2):
         cells.write(np.array([cell]), th.arange(64), np.array([512]), strict=True)

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
-from sb3_extra_buffers.gpu_buffers.raw_buffer import HeapFullError
 from sb3_extra_buffers.native.store import OUTSIDE, NativeStore
 from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.coded import DeviceRle

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch as th
 
-from sb3_extra_buffers.gpu_buffers.raw_buffer import RawBuffer, SharedRawHeap
 from sb3_extra_buffers.store.device import heap
+from sb3_extra_buffers.store.device.heap import SharedRawHeap
+from sb3_extra_buffers.store.device.payloads import RawBuffer
 from tests.fault_injection import FAULTS
 from tests.gpu_memories import METHODS, make_memory, pictures
 from tests.interrupts import Interrupts

@@ -22,20 +22,17 @@ from stable_baselines3.common.vec_env import VecFrameStack, VecTransposeImage
 
 from sb3_extra_buffers.errors import LossyStorageWarning
 from sb3_extra_buffers.gpu_buffers import (
-    COMPRESSION_METHOD_MAP,
     GpuDictReplayBuffer,
     GpuReplayBuffer,
     GpuRolloutBuffer,
+    available_methods,
+    estimate_heap_bytes,
+    estimates,
     find_gpu_buffer_dtypes,
     has_zstd,
-    size_estimation,
 )
-from sb3_extra_buffers.gpu_buffers.size_estimation import RATIOS, SAFETY, estimate_ratio
-from sb3_extra_buffers.gpu_buffers.utils import (
-    estimate_max_slot_bytes,
-    estimate_total_heap_bytes,
-    numpy_dtype_to_torch,
-)
+from sb3_extra_buffers.gpu_buffers.dtypes import numpy_dtype_to_torch
+from sb3_extra_buffers.gpu_buffers.estimates import RATIOS, SAFETY, estimate_ratio
 from tests.gpu_memories import encoder_of
 from tests.oracle import add_to_replay
 from tests.transitions import Step, play
@@ -64,7 +61,7 @@ def budget_of(buffer: Any) -> Any:
 
 
 def test_the_methods_that_there_are() -> None:
-    assert set(COMPRESSION_METHOD_MAP) == {"tiles", "none", "rle", "zstd"}
+    assert available_methods() == ["tiles", "none", "rle", "zstd"]
     assert has_zstd()
 
 
@@ -119,10 +116,10 @@ def test_observations_live_where_the_buffer_does_if_not_told_otherwise() -> None
         ({"compression_method": "zstd0"}, "zstd level must be in 1..22, got 0"),
         ({"compression_method": "rle3"}, "has no levels"),
         ({"compression_kwargs": {"level": 3}}, "has no options"),
-        ({"decompression_kwargs": {"level": 3}}, "no options for decompression"),
+        ({"decompression_kwargs": {"level": 3}}, "decompression_kwargs has no option 'level'. Allowed: none at all"),
         ({"on_full": "explode"}, "on_full must be one of 'grow', 'evict', 'raise'"),
         ({"heap_bytes": 0}, "heap_bytes must be a positive number"),
-        ({"dtypes": th.uint8}, "dtypes must be a dict or None"),
+        ({"dtypes": "foo"}, "elem_type in dtypes must be a NumPy dtype, got 'foo'"),
         ({"block_frames": 8}, "have no blocks"),
         ({"heap_bytes": 1.5}, "heap_bytes must be a positive number"),
         ({"dtypes": {"elem": th.uint8}}, "dtypes may hold 'elem_type' and 'runs_type'"),
@@ -144,6 +141,21 @@ def test_a_typo_in_a_keyword_is_refused() -> None:
 def test_levels_may_be_given_as_options() -> None:
     buffer = GpuReplayBuffer(*ARGS, compression_method="zstd", compression_kwargs={"level": 7}, frame_stack=4)
     assert encoder_of(buffer).codec.codec.level == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "level"),
+    [
+        ({}, -3),
+        ({"compression_kwargs": {"compresslevel": 5}}, 5),
+        ({"compression_kwargs": {"elem_type": th.uint8, "runs_type": th.uint16}}, -3),
+        ({"dtypes": {"elem_type": th.uint8, "compresslevel": 9}}, 9),
+        ({"dtypes": {"compresslevel": 9}, "compression_kwargs": {"level": 2}}, 2),
+    ],
+)
+def test_a_level_may_be_in_many_places_and_zstd_without_one_is_minus_three(options: dict[str, Any], level: int) -> None:
+    buffer = GpuReplayBuffer(*ARGS, compression_method="zstd", frame_stack=4, **options)
+    assert encoder_of(buffer).codec.codec.level == level
 
 
 def test_max_slot_bytes_is_the_heap_per_observation() -> None:
@@ -207,21 +219,21 @@ def test_levels_out_of_range_are_a_value_error(method: str) -> None:
 
 
 def test_the_estimate_is_per_cell() -> None:
-    one = estimate_max_slot_bytes((4, 84, 84), th.uint8, "zstd9")
-    assert estimate_total_heap_bytes((4, 84, 84), 1000, th.uint8, "zstd9") == 1000 * one
+    one = estimate_heap_bytes((4, 84, 84), 1, th.uint8, "zstd9")
+    assert estimate_heap_bytes((4, 84, 84), 1000, th.uint8, "zstd9") == 1000 * one
     assert one == pytest.approx(28224 * estimate_ratio("zstd9"), abs=1)
-    assert estimate_max_slot_bytes(28224, th.float32, "zstd9") == pytest.approx(4 * one, abs=4)
-    assert budget_of(GpuReplayBuffer(*ARGS, compression_method="rle")).limit == estimate_total_heap_bytes(
-        SPACE.shape, 40, th.uint8, "rle"
-    )
+    assert estimate_heap_bytes(28224, 1, th.float32, "zstd9") == pytest.approx(4 * one, abs=4)
+    limit = budget_of(GpuReplayBuffer(*ARGS, compression_method="rle")).limit
+    assert limit == estimate_heap_bytes(SPACE.shape, 40, th.uint8, "rle")
+    assert estimate_ratio("zstd") == estimate_ratio("zstd-3")
 
 
 def test_dtypes_of_numpy_are_as_good_as_torchs() -> None:
-    assert estimate_max_slot_bytes((4, 84, 84), np.float32) == estimate_max_slot_bytes((4, 84, 84), th.float32)
+    assert estimate_heap_bytes((4, 84, 84), 9, np.float32) == estimate_heap_bytes((4, 84, 84), 9, th.float32)
     assert find_gpu_buffer_dtypes((4, 84, 84), elem_dtype=np.uint8) == find_gpu_buffer_dtypes((4, 84, 84))
     assert numpy_dtype_to_torch(th.int16) is th.int16
     with pytest.raises(ValueError, match="n_cells must be a number of observations, got -5"):
-        estimate_total_heap_bytes((4, 84, 84), -5)
+        estimate_heap_bytes((4, 84, 84), -5)
 
 
 def test_a_real_game_fits_into_the_estimate() -> None:
@@ -265,15 +277,19 @@ def test_the_script_fits_the_worst_row(tmp_path: Path, capsys: pytest.CaptureFix
 
     pong = rows("Pong", zstd3=0.02, tiles=0.002, none=0.25, rle=0.099)
     results, table = tmp_path / "sizes.json", tmp_path / "table.py"
-    results.write_text(json.dumps({"gpu": [*pong, *rows("Qbert", zstd=0.03, zstd9=0.025)], "sizes": []}))
-    shutil.copy(size_estimation.__file__, table)
+    results.write_text(json.dumps({"gpu": [*pong, *rows("Qbert", zstd=0.04, zstd3=0.03, zstd9=0.025)], "sizes": []}))
+    shutil.copy(estimates.__file__, table)
     arguments = [str(results), "--table", str(table)]
     assert script.main([*arguments, "--check"]) == 1
+    capsys.readouterr()
     assert script.main(arguments) == 0
+    printed: dict[str, Any] = {}
+    exec(capsys.readouterr().out.rpartition("\n\n")[0], printed)
     assert script.main([*arguments, "--check"]) == 0
     assert "up to date" in capsys.readouterr().out
+    assert printed["RATIOS"] == load(table).RATIOS
     assert load(table).RATIOS == {
-        "none": {0: 0.25}, "rle": {0: 0.099}, "tiles": {0: 0.002}, "zstd": {3: 0.03, 9: 0.025},
+        "none": {0: 0.25}, "rle": {0: 0.099}, "tiles": {0: 0.002}, "zstd": {-3: 0.04, 3: 0.03, 9: 0.025},
     }  # fmt: skip
     assert "# Worst of: Pong, Qbert." in table.read_text()
     before = table.read_text()
@@ -300,15 +316,15 @@ def test_examples_train_as_sb3_does_and_can_be_watched(
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
-    train = load(ROOT / "examples" / f"train_gpu_{kind}.py").main
+    train = load(ROOT / "examples" / f"example_train_gpu_{kind}.py").main
     ours = train([*EXAMPLES[kind], "--save", "model.zip"])
     assert "Gpu" in capsys.readouterr().out
     theirs = train([*EXAMPLES[kind], "--raw"]).policy.state_dict()
     assert "Gpu" not in capsys.readouterr().out
     for key, value in theirs.items():
         assert th.equal(ours.policy.state_dict()[key], value), key
-    watch = load(ROOT / "examples" / f"watch_gpu_{kind}.py").main
+    watch = load(ROOT / "examples" / f"example_watch_gpu_{kind}.py").main
     watch(["model.zip", "--device", "cpu", "--total-timesteps", "5", "--video", "game.gif"])
     assert (tmp_path / "game.gif").stat().st_size > 0
-    for name in ("shared", "watch_gpu_replay"):
+    for name in ("shared", "example_watch_gpu_replay"):
         sys.modules.pop(name, None)

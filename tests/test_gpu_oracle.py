@@ -19,11 +19,11 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from sb3_extra_buffers.gpu_buffers import (
-    COMPRESSION_METHOD_MAP,
     GpuDictReplayBuffer,
     GpuDictRolloutBuffer,
     GpuReplayBuffer,
     GpuRolloutBuffer,
+    available_methods,
 )
 from tests.oracle import (
     DICT_SPACE,
@@ -35,7 +35,7 @@ from tests.oracle import (
 )
 from tests.transitions import play
 
-METHODS = list(COMPRESSION_METHOD_MAP)
+METHODS = available_methods()
 ACTIONS = spaces.Discrete(4)
 # Beside those that all buffers are tested with, frames that are large enough not to be kept as they are.
 GPU_SPACES: dict[str, spaces.Space[Any]] = {

@@ -132,9 +132,11 @@ def test_find_smallest_dtype() -> None:
     assert unsigned == [np.uint8, np.uint8, np.uint16, np.uint16, np.uint32, np.uint32, np.uint64]
     signed = [find_smallest_dtype(n, signed=True) for n in (127, 128, 32768, 2**31)]
     assert signed == [np.int8, np.int16, np.int32, np.int64]
-    for n in (-1, 2**64):
-        with pytest.raises(ValueError, match="integer dtype holds"):
-            find_smallest_dtype(n)
+    assert [find_smallest_dtype(n) for n in (2**64, 2**128, 2**200)] == [np.float32, np.float64, np.float64]
+    assert find_smallest_dtype(10**400) is np.float32
+    assert find_smallest_dtype(10**400, fallback=object) is object
+    with pytest.raises(ValueError, match="from 0 on, got -1"):
+        find_smallest_dtype(-1)
 
 
 def test_init_jit_compiles_the_signature_that_is_used() -> None:
@@ -226,6 +228,71 @@ def test_an_unknown_keyword_is_no_option() -> None:
     for buffer_class in (CompressedReplayBuffer, CompressedRolloutBuffer):
         with pytest.raises(TypeError, match="compresion_method"):
             buffer_class(20, IMAGE, ACTIONS, compresion_method="zstd")
+
+
+@pytest.mark.parametrize(
+    ("options", "spec"),
+    [
+        ({"compression_method": "gzip", "compression_kwargs": {"compresslevel": 5}}, "gzip/5"),
+        ({"compression_method": "gzip5", "compression_kwargs": {"compresslevel": 5}}, "gzip/5"),
+        ({"compression_method": "gzip", "compression_kwargs": {"compresslevel": 5, "level": 5}}, "gzip/5"),
+        ({"compression_method": "gzip", "dtypes": {"elem_type": np.uint8, "compresslevel": 5}}, "gzip/5"),
+        ({"compression_method": "gzip7", "dtypes": {"compresslevel": 5}}, "gzip/7"),
+        ({"compression_method": "gzip", "dtypes": {"compresslevel": 5}, "compression_kwargs": {"level": 2}}, "gzip/2"),
+        ({"compression_method": "rle", "dtypes": {"compresslevel": 5}}, "rle"),
+        ({"compression_method": "rle-old"}, "rle"),
+        ({"compression_method": "none1"}, "none"),
+        ({"compression_method": "lz4-block/16"}, "lz4-block/16"),
+        (
+            {
+                "compression_method": "zstd", "decompression_kwargs": {"elem_type": np.uint8, "compresslevel": 9},
+                "compression_kwargs": {"elem_type": np.uint8, "runs_type": np.uint16, "compresslevel": 9, "threads": 2},
+            },
+            "zstd/9",
+        ),
+        ({"compression_method": "lz4-frame/1", "compression_kwargs": {"block_size": 4}}, "lz4-frame/1"),
+    ],
+)  # fmt: skip
+def test_options_of_0_5_are_understood(options: dict[str, Any], spec: str) -> None:
+    before = copy.deepcopy(options)
+    assert filled(IMAGE, **options)._leaves["observation"].store.codec.spec == spec
+    assert options == before
+
+
+def test_options_of_0_5_need_no_method() -> None:
+    kwargs = {"elem_type": np.uint8, "runs_type": np.uint16}
+    buffer = filled(IMAGE, dtypes={"compresslevel": 3}, compression_kwargs=kwargs, decompression_kwargs=kwargs)
+    assert np.array_equal(np.asarray(buffer.observations), np.asarray(filled(IMAGE).observations))
+
+
+def test_a_dtype_alone_is_an_elem_type() -> None:
+    assert filled(IMAGE, dtypes=np.uint8)._options.dtypes == {"elem_type": np.uint8}
+    with pytest.raises(ValueError, match="elem_type in dtypes must be a NumPy dtype, got 'zstd'"):
+        replay(IMAGE, dtypes="zstd")
+
+
+def test_two_levels_by_two_names_are_refused() -> None:
+    with pytest.raises(CodecError, match="level=3 and compresslevel=4, which mean the same"):
+        replay(IMAGE, compression_method="gzip", compression_kwargs={"level": 3, "compresslevel": 4})
+    with pytest.raises(CodecError, match="'gzip3' says level 3"):
+        replay(IMAGE, compression_method="gzip3", compression_kwargs={"compresslevel": 4})
+
+
+def test_storage_options_may_be_given_by_position_as_in_0_5() -> None:
+    dtypes, options = {"elem_type": np.uint8, "runs_type": np.uint8}, {"compresslevel": 5}
+    made: list[Any] = [
+        CompressedReplayBuffer(20, IMAGE, ACTIONS, "cpu", 1, False, True, dtypes, True, "gzip", options, {}, "float"),
+        CompressedRolloutBuffer(20, IMAGE, ACTIONS, "cpu", 0.9, 0.99, 1, dtypes, True, "gzip", options, {}),
+    ]
+    for buffer in made:
+        chosen = buffer._options
+        assert (chosen.dtypes, chosen.normalize_images, chosen.compression_method) == (dtypes, True, "gzip")
+        assert (chosen.compression_kwargs, chosen.decompression_kwargs) == (options, {})
+    assert made[0]._options.output_dtype == "float"
+
+
+def test_init_jit_takes_all_that_dtypes_may_hold() -> None:
+    init_jit(elem_type=np.uint8, runs_type=np.uint16, compresslevel=3)
 
 
 def test_the_callers_dicts_stay_as_they_are() -> None:

@@ -25,7 +25,7 @@ from sb3_extra_buffers.compressed import (
 )
 from sb3_extra_buffers.training_utils import atari
 from sb3_extra_buffers.training_utils.buffer_warmup import warm_up
-from sb3_extra_buffers.training_utils.eval_model import eval_model
+from sb3_extra_buffers.training_utils.eval_model import eval_model, process_outcome
 from sb3_extra_buffers.training_utils.play import play
 from sb3_extra_buffers.training_utils.summary import summarize
 
@@ -119,9 +119,11 @@ def test_wrong_numbers_are_refused() -> None:
     env = clockworks(3, 3)
     with pytest.raises(ValueError, match="n_eps must be at least 1, got 0"):
         eval_model(0, env, Still())
-    with pytest.raises(ValueError, match=r"ReplayBuffer was made for n_envs=1, but the env has 2"):
-        eval_model(1, env, Still(), buffer=ReplayBuffer(10, env.observation_space, env.action_space, n_envs=1))
-    with pytest.raises(ValueError, match=r"n_envs is 3, but warmup_env has 2. Make the env with n_envs=3"):
+    with pytest.raises(
+        ValueError, match=r"for n_envs=4, and the steps of 2 envs cannot be dealt.*with n_envs=4, or a multiple of it"
+    ):
+        eval_model(1, env, Still(), buffer=ReplayBuffer(10, env.observation_space, env.action_space, n_envs=4))
+    with pytest.raises(ValueError, match="n_envs is 3, but CompressedReplayBuffer was made for n_envs=2"):
         warm_up(buffer_for(env), 3, env, Still())
     with pytest.raises(ValueError, match="needs a buffer"):
         warm_up([], 2, env, Still())
@@ -145,6 +147,100 @@ def test_the_env_is_closed_when_asked(close_env: bool, monkeypatch: pytest.Monke
         monkeypatch.setattr(env, "close", lambda closed=closed: closed.append(True))
         run(env)
         assert closed == [True] * close_env
+
+
+def test_a_warm_up_leaves_the_env_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = clockworks(3)
+    monkeypatch.setattr(env, "close", lambda: pytest.fail("closed"))
+    warm_up(buffer_for(env, 5), 1, env, Still())
+    warm_up(buffer_for(env, 5), 1, env, Still(), warmup_episodes=2)
+
+
+def test_the_outcome_of_a_step_is_what_the_monitor_says() -> None:
+    rewards, ended = process_outcome([{"episode": {"r": 3.5, "l": 2}}, {}, {"episode": {"r": -1, "l": 2}}])
+    assert ended.tolist() == [True, False, True]
+    assert rewards[ended].tolist() == [3.5, -1]
+    assert np.isnan(rewards[1])
+
+
+# ---- more envs than a buffer has
+
+
+class Named(Clockwork):
+    """Its observations also say which env it is: 1,000 times its number is added to the episode."""
+
+    def __init__(self, number: int, length: int) -> None:
+        super().__init__(length)
+        self.number = number
+
+    def _obs(self) -> np.ndarray:
+        return np.array([1000 * self.number + self.episode, self.t], np.float32)
+
+
+def named(*lengths: int) -> VecEnv:
+    envs = enumerate(lengths)
+    return DummyVecEnv([lambda i=i, length=length: Monitor(Named(i, length)) for i, length in envs])  # type: ignore[misc]
+
+
+def transitions_of(buffer: Any) -> list[Any]:
+    """All that a buffer holds, in an order that does not depend on where it is."""
+    n = buffer.size()
+    rows = (buffer.observations, buffer.next_observations, buffer.actions, buffer.rewards[..., None], buffer.dones[..., None])
+    together = np.concatenate([np.asarray(row)[:n].reshape(n * buffer.n_envs, -1) for row in rows], axis=1)
+    return sorted(together.tolist())
+
+
+@pytest.mark.parametrize("n_envs", [1, 2, 3])
+@pytest.mark.parametrize(
+    "buffer_class", [ReplayBuffer, CompressedReplayBuffer, NStepReplayBuffer, CompressedNStepReplayBuffer]
+)
+def test_more_envs_than_a_buffer_has_are_dealt_out_with_trajectories_kept_apart(buffer_class: Any, n_envs: int) -> None:
+    env = named(3, 90, 7, 200, 5, 4)
+    few: Any = buffer_class(3000, env.observation_space, env.action_space, "cpu", n_envs=n_envs)
+    many: Any = ReplayBuffer(3000, env.observation_space, env.action_space, "cpu", n_envs=6)
+    _, seconds = eval_model(6, env, Still(), buffer=[few, many])
+    assert min(seconds) > 0
+    assert transitions_of(few) == transitions_of(many)
+    for slot in range(few.size() - 1):  # what follows is the next step, or an end is marked
+        goes_on = np.all(few.next_observations[slot] == few.observations[slot + 1], axis=1)
+        assert np.all(goes_on | (few.dones[slot] == 1) | (few.timeouts[slot] == 1))
+    lonely = np.sum((few.timeouts[: few.size()] == 1) & (few.dones[: few.size()] == 0))
+    assert lonely <= few.size() * n_envs / 64 + 6  # episodes are cut at the ends of runs only
+    if isinstance(few, NStepReplayBuffer):
+        batch = few.sample(2000)
+        ahead = batch.next_observations - batch.observations
+        assert np.all(ahead[:, 0].numpy() == 0)  # never into another episode, nor another env
+        assert set(ahead[:, 1].int().tolist()) == {1, 2, 3}
+
+
+def test_a_warm_up_with_more_envs_fills_a_buffer_to_the_brim() -> None:
+    env = named(3, 90, 7, 200)
+    buffers = [
+        buffer_class(150, env.observation_space, env.action_space, "cpu", n_envs=2)
+        for buffer_class in (ReplayBuffer, CompressedReplayBuffer)
+    ]
+    warm_up(buffers, 2, env, Still())
+    assert all(buffer.full for buffer in buffers)
+    assert transitions_of(buffers[0]) == transitions_of(buffers[1])
+    rewards, _ = warm_up(buffer_for(env, 200), 4, env, Still(), mean_ep_len=50)
+    assert len(rewards) == 16
+
+
+def test_hindsight_stays_within_a_trajectory_where_envs_are_dealt_out() -> None:
+    env = make_vec_env(BitFlippingEnv, 4, env_kwargs={"n_bits": 6, "max_steps": 6}, seed=0)
+    buffer = CompressedHerReplayBuffer(400, env.observation_space, env.action_space, env, "cpu", n_envs=1)
+    warm_up(buffer, 1, env, RandomPlayer(env), warmup_episodes=20)
+    n = buffer.size()
+    assert np.all(buffer.ep_length[:n] > 0)  # all of them ended or cut off
+    starts = buffer.ep_start[:n, 0]
+    for slot in range(n - 1):
+        if starts[slot] == starts[slot + 1]:
+            for key in ("observation", "achieved_goal"):
+                assert np.array_equal(buffer.next_observations[key][slot], buffer.observations[key][slot + 1])
+    assert buffer.sample(64).rewards.shape == (64, 1)
+
+
+# ---- what is added
 
 
 def test_the_model_is_told_where_episodes_start_and_gets_its_state_back() -> None:

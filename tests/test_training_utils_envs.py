@@ -56,6 +56,13 @@ def save_picture(name: str, picture: np.ndarray) -> None:
     Image.fromarray(picture.squeeze()).save(folder / f"{name}.png")
 
 
+@pytest.mark.parametrize("none", [None, 0])
+def test_no_frame_stack_is_single_frames(none: int | None) -> None:
+    env = atari.make_env(PONG, 1, framestack=none, seed=0)
+    assert env.observation_space == spaces.Box(0, 255, (1, 84, 84), np.uint8)
+    env.close()
+
+
 @pytest.mark.parametrize("framestack", [1, 4])
 def test_atari_observations_are_channel_first_stacks(framestack: int) -> None:
     env = atari.make_env(PONG, 1, framestack=framestack, seed=0)
@@ -111,6 +118,8 @@ def test_options_reach_the_wrapper_and_the_game() -> None:
 @pytest.mark.parametrize("name", ["n_envs", "framestack"])
 def test_wrong_numbers_are_refused(name: str, value: Any) -> None:
     for make_env, what in ((atari.make_env, PONG), (vizdoom.make_env, "basic")):
+        if make_env is atari.make_env and name == "framestack" and not value:
+            continue  # no stack, as in 0.5
         with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value!r}"):
             make_env(what, **{name: value})  # type: ignore[operator]
 

@@ -112,6 +112,14 @@ def test_minibatches_are_the_first_buffers_and_random_numbers_are_drawn_once(
             assert [buffer.pos for buffer in ours.buffers] == [0, 0, 0]
 
 
+def test_arguments_have_the_order_of_0_5() -> None:
+    plain = RolloutBuffer(*ARGS, "cpu", n_envs=3)
+    ours = DummyVecRolloutBuffer(*ARGS, "cpu", 3, False, [plain])
+    assert (ours.n_envs, ours.use_threads, ours.buffers) == (3, False, [plain])
+    with pytest.raises(ValueError, match="at least one rollout buffer, got none"):
+        DummyVecRolloutBuffer(*ARGS, "cpu", 3)
+
+
 def test_all_buffers_make_the_same_minibatches_and_draw_nothing_for_the_training() -> None:
     class Spy(RolloutBuffer):
         """Remembers which transitions it was asked for, and draws a number too many."""

@@ -14,6 +14,7 @@ In training: `DQN("CnnPolicy", env, replay_buffer_class=CompressedReplayBuffer)`
 from __future__ import annotations
 
 from sb3_extra_buffers._lazy import lazy_attributes
+from sb3_extra_buffers.compat.finder import serve_former_paths
 
 __version__ = "1.0.0"
 
@@ -24,6 +25,14 @@ _WHERE = {
     "decompress_buffer": "converting",
     "BufferCheckpointCallback": "callbacks",
     "resume": "resuming",
+    # of 0.5
+    "NumberType": "compat.types",
+    "ReplayLike": "compat.types",
+    "package_version": "compat.versions",
+    "sb3_ver": "compat.versions",
+    "sb3_version": "compat.versions",
 }
 __all__ = [*_WHERE, "__version__"]
 __getattr__, __dir__ = lazy_attributes(__name__, _WHERE)
+
+serve_former_paths()

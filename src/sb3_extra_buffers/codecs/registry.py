@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from sb3_extra_buffers._optional import installed
-from sb3_extra_buffers.codecs.base import Codec, check_level
+from sb3_extra_buffers.codecs.base import Codec, Frames, check_level
+from sb3_extra_buffers.codecs.former import FORMER_NAMES, with_current_names, with_effect
 from sb3_extra_buffers.errors import CodecError, FallbackWarning, MissingBackendError
 
 #: `igzip3`, `igzip/3`, `zstd-5` (level -5), `lz4-frame/5`
@@ -136,11 +137,11 @@ def make_codec(spec: str, options: Mapping[str, Any] | None = None, **defaults: 
     """The codec that a shorthand names.
 
     :param spec: ``"zstd"``, ``"zstd3"``, ``"lz4-frame/5"``, ...; not ``"auto"``, by which a buffer chooses
-    :param options: the user's ``compression_kwargs``; an unknown name is an error
+    :param options: the user's ``compression_kwargs``; an unknown name is an error. ``compresslevel`` is ``level``
     :param defaults: values for options that the codec may or may not have
     """
     entry, level = _find(spec)
-    given = dict(options or {})
+    given = with_current_names(options)
     if level is not None and given.setdefault("level", level) != level:
         raise CodecError(f"{spec!r} says level {level}, compression_kwargs says {given['level']!r}")
     try:
@@ -177,8 +178,11 @@ def is_registered(codec: type[Codec]) -> bool:
 
 def split_spec(spec: str) -> tuple[str, int | None]:
     """Name and level of a shorthand: ``"zstd-5"`` -> ``("zstd", -5)``. The name need not exist."""
-    match = None if spec in CODECS else SHORTHAND.fullmatch(spec)
-    return (spec, None) if match is None else (match[1].removesuffix("/"), int(match[2]))
+    if spec in CODECS:
+        return spec, None
+    match = SHORTHAND.fullmatch(spec)
+    name, level = (spec, None) if match is None else (match[1].removesuffix("/"), int(match[2]))
+    return FORMER_NAMES.get(name, name), level
 
 
 def _find(spec: str) -> tuple[Entry, int | None]:
@@ -194,9 +198,12 @@ def _find(spec: str) -> tuple[Entry, int | None]:
 
 def _arguments(name: str, codec: type[Codec], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """What the class is called with: the user's options, which it must have, and those defaults that it has."""
-    if "level" in given and codec.levels is None:
-        raise CodecError(f"Codec {name!r} has no levels, got level {given['level']!r}. Write {name!r}")
     allowed = codec.options()
+    given = with_effect(given, allowed)
+    if "level" in given and codec.levels is None:
+        if codec.frames is not Frames.RAW:
+            raise CodecError(f"Codec {name!r} has no levels, got level {given['level']!r}. Write {name!r}")
+        del given["level"]  # "none1" of 0.5: where nothing is compressed, no level changes anything
     for option in given:
         if option not in allowed:
             raise CodecError(f"Codec {name!r} has no option {option!r}. Its options: {', '.join(allowed) or 'none at all'}")

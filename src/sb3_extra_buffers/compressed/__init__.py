@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sb3_extra_buffers._lazy import lazy_attributes
 from sb3_extra_buffers.compressed.array import CompressedArray
 from sb3_extra_buffers.compressed.dtypes import find_buffer_dtypes, find_smallest_dtype, has_igzip, has_numba, init_jit
 from sb3_extra_buffers.compressed.replay import (
@@ -12,6 +13,7 @@ from sb3_extra_buffers.compressed.replay import (
 )
 from sb3_extra_buffers.compressed.rollout import CompressedDictRolloutBuffer, CompressedRolloutBuffer
 
+_FORMER = {"DummyCls": "base"}  # module of 0.5: see compat
 __all__ = [
     "CompressedArray",
     "CompressedDictReplayBuffer",
@@ -20,9 +22,11 @@ __all__ = [
     "CompressedNStepReplayBuffer",
     "CompressedReplayBuffer",
     "CompressedRolloutBuffer",
+    "DummyCls",
     "find_buffer_dtypes",
     "find_smallest_dtype",
     "has_igzip",
     "has_numba",
     "init_jit",
 ]
+__getattr__, __dir__ = lazy_attributes(__name__, _FORMER)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import DTypeLike
 
-from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
+from sb3_extra_buffers.compressed.contents import argument_to_json
+from sb3_extra_buffers.compressed.options import CompressionOptions
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.segments.files import replacing
 from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, make_from_file, put_run, write_buffer
-from sb3_extra_buffers.store import ArrayView, FrameLayout, LeafStore, MemoryUsage, StorePlan
+from sb3_extra_buffers.spaces import PLAIN, Leaf
+from sb3_extra_buffers.store import ArrayView, LeafStore, MemoryUsage
+
+_SAVED_OPTIONS = ("dtypes", "compression_method", "compression_kwargs")
 
 
 class CompressedArray(ArrayView):
@@ -25,27 +30,43 @@ class CompressedArray(ArrayView):
     :param shape: leading axes, one cell each
     :param dtype: dtype of an observation
     :param obs_shape: shape of an observation
+    :param buffer: must be None: cells have no memory that could be given
+    :param offset: must be 0
+    :param strides: must be None
+    :param order: without effect
+    :param dtypes: ``dict(elem_type=..., runs_type=...)``, as of the buffers
     :param compression_method: codec, e.g. ``"zstd3"``
     :param compression_kwargs: options of the codec
+    :param decompression_kwargs: kept for compatibility; may hold the same options
     """
 
     def __init__(
         self,
         shape: int | tuple[int, ...],
         dtype: DTypeLike = np.uint8,
-        obs_shape: tuple[int, ...] = (),
+        obs_shape: int | tuple[int, ...] = (),
+        buffer: None = None,
+        offset: int = 0,
+        strides: None = None,
+        order: Literal["K", "A", "C", "F"] | None = None,
+        dtypes: Mapping[str, Any] | None = None,
         compression_method: str = "auto",
         compression_kwargs: Mapping[str, Any] | None = None,
+        decompression_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
-        layout = FrameLayout(tuple(obs_shape), np.dtype(dtype))
-        codec: Codec | str = compression_method
-        if compression_method not in AUTO or compression_kwargs:
-            codec = make_codec(compression_method, compression_kwargs, elem_type=layout.dtype.name)
+        if buffer is not None or offset or strides is not None:
+            raise ValueError(
+                "A CompressedArray has no plain memory: buffer, offset and strides must be left out. "
+                "To fill it, assign to it: array[:] = values"
+            )
+        shape, obs_shape = _as_shape(shape), _as_shape(obs_shape)
+        options = CompressionOptions(dtypes, False, compression_method, compression_kwargs, decompression_kwargs)
         # One observation a block: cells are written in any order, and a block lives as long as any of its frames.
-        plan = StorePlan(layout.shape, layout.dtype, math.prod(shape), 1, 1, codec=codec, frame_stack=1, block_frames=1)
-        super().__init__(LeafStore(plan), 0, shape, layout.shape, layout.dtype)
-        self._method, self._kwargs = compression_method, dict(compression_kwargs or {}) or None
+        options.frame_stack = options.block_frames = 1
+        leaf = Leaf(PLAIN, spaces.Space(), obs_shape, np.dtype(dtype))
+        plan = options.plans([leaf], n_cells=math.prod(shape), n_streams=1, n_columns=1)[PLAIN]
+        super().__init__(LeafStore(plan), 0, shape, obs_shape, leaf.dtype, stored_dtype=plan.dtype)
+        self._options = options
 
     def memory_usage(self) -> MemoryUsage:
         """What the written cells would take as a plain array, and what they take."""
@@ -58,7 +79,7 @@ class CompressedArray(ArrayView):
             cells = np.arange(self.leaf.plan.n_cells)
             arguments = {
                 "shape": list(self._shape), "dtype": self.dtype.str, "obs_shape": list(self.obs_shape),
-                "compression_method": self._method, "compression_kwargs": self._kwargs,
+                **{name: argument_to_json(getattr(self._options, name), name) for name in _SAVED_OPTIONS},
             }  # fmt: skip
             about = {"class": "CompressedArray", "arguments": arguments, "slots": len(cells), "n_envs": 1}
             write_buffer(file, Contents(about, cells, 1, {}, {"array": self.leaf}))
@@ -75,3 +96,7 @@ class CompressedArray(ArrayView):
         for run in stored.runs:
             put_run(Contents({}, cells, 1, {}, {"array": made.leaf}), run, cells[run.first : run.first + run.count, None])
         return made
+
+
+def _as_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)

@@ -123,10 +123,14 @@ def arguments_of(buffer: Any) -> dict[str, Any]:
     made_class = known_class(buffer)
     arguments = constructor_arguments(buffer, made_class)
     arguments |= {name: getattr(buffer._options, name) for name in buffer._storage_keywords() if name not in _GIVEN}
-    return {name: _argument_to_json(value, name) for name, value in arguments.items()}
+    return {name: argument_to_json(value, name) for name, value in arguments.items()}
 
 
-def _argument_to_json(value: Any, name: str) -> Any:
+def argument_to_json(value: Any, name: str) -> Any:
+    """An argument of a constructor, as JSON. TypeError if it cannot be.
+
+    :param name: what it is called
+    """
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, np.integer | np.floating):
@@ -138,9 +142,9 @@ def _argument_to_json(value: Any, name: str) -> Any:
     if isinstance(value, LinearSchedule):
         return {_LINEAR: [value.start, value.end, value.end_fraction]}
     if isinstance(value, list | tuple):
-        return [_argument_to_json(one, name) for one in value]
+        return [argument_to_json(one, name) for one in value]
     if hasattr(value, "items"):
-        return {str(key): _argument_to_json(one, name) for key, one in value.items()}
+        return {str(key): argument_to_json(one, name) for key, one in value.items()}
     try:
         return np.dtype(value).name
     except TypeError:

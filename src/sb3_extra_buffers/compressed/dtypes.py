@@ -22,18 +22,19 @@ def has_igzip() -> bool:
     return installed("isal")
 
 
-def find_smallest_dtype(n: int, signed: bool = False) -> type[np.integer[Any]]:
-    """The smallest integer dtype that holds 0..n.
+def find_smallest_dtype(max_val: float, signed: bool = False, fallback: Any = np.float32) -> Any:
+    """The smallest integer dtype that holds 0..max_val; beyond 64 bits float32 or float64.
 
-    :param n: largest number
-    :param signed: whether it must hold -n too
+    :param max_val: largest number
+    :param signed: whether it must hold -max_val too
+    :param fallback: what to return if no dtype holds it
     """
-    kinds: list[type[np.integer[Any]]]
-    kinds = [np.int8, np.int16, np.int32, np.int64] if signed else [np.uint8, np.uint16, np.uint32, np.uint64]
-    for kind in kinds:
-        if 0 <= n <= np.iinfo(kind).max:
+    if max_val < 0:
+        raise ValueError(f"max_val is the largest number that is to be held, from 0 on, got {max_val}")
+    for kind in (np.int8, np.int16, np.int32, np.int64) if signed else (np.uint8, np.uint16, np.uint32, np.uint64):
+        if max_val <= np.iinfo(kind).max:
             return kind
-    raise ValueError(f"No {'signed' if signed else 'unsigned'} integer dtype holds 0..{n}")
+    return next((kind for kind in (np.float32, np.float64) if max_val <= float(np.finfo(kind).max)), fallback)
 
 
 def find_buffer_dtypes(
@@ -54,11 +55,12 @@ def find_buffer_dtypes(
     return dtypes
 
 
-def init_jit(elem_type: DTypeLike = np.uint8, runs_type: DTypeLike = np.uint16) -> None:
+def init_jit(elem_type: DTypeLike = np.uint8, runs_type: DTypeLike = np.uint16, **more: Any) -> None:
     """Compile the kernels of `rle-jit` for these dtypes now; does nothing where numba is not installed.
 
     :param elem_type: dtype of an observation
     :param runs_type: unsigned dtype of run lengths
+    :param more: ignored, so that all that ``dtypes=`` may hold can be given
     """
     if not has_numba():
         return

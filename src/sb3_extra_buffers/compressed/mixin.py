@@ -38,6 +38,7 @@ from sb3_extra_buffers.compressed.contents import (
     known_class,
     put_steps,
 )
+from sb3_extra_buffers.compressed.former import FormerAttributes, is_pickled_by_former, restore_former
 from sb3_extra_buffers.compressed.options import CompressionOptions
 from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.compressed.stored_leaf import StoredDict, StoredLeaf
@@ -101,7 +102,7 @@ class _Steps:
         return filled
 
 
-class CompressedObservations(BaseBuffer):
+class CompressedObservations(FormerAttributes, BaseBuffer):
     """Put before an SB3 buffer class, keeps its observations compressed.
 
     It also takes the arguments of the SB3 class, by name. The public classes show their whole signature.
@@ -450,6 +451,9 @@ class CompressedObservations(BaseBuffer):
             }  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if is_pickled_by_former(self, state):
+            restore_former(self, state)
+            return
         if "_segments" not in state:
             raise CorruptDataError("The buffer was pickled by an earlier version of sb3-extra-buffers, which cannot be read")
         state = {name: value.array() if isinstance(value, _Steps) else value for name, value in state.items()}

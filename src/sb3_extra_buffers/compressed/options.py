@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from sb3_extra_buffers.codecs import AUTO, Codec, make_codec
+from sb3_extra_buffers.codecs.former import with_effect
 from sb3_extra_buffers.errors import CodecError, LossyStorageWarning
 from sb3_extra_buffers.spaces import PLAIN, Leaf
 from sb3_extra_buffers.store.detect import StorePlan
@@ -37,12 +38,15 @@ class CompressionOptions:
     def __post_init__(self) -> None:
         if self.output_dtype not in ("raw", "float"):
             raise ValueError(f"output_dtype must be 'raw' or 'float', got {self.output_dtype!r}")
-        for name in ("dtypes", "compression_kwargs", "decompression_kwargs"):
+        dtypes: Any = self.dtypes
+        if dtypes is not None and not isinstance(dtypes, Mapping):  # a dtype alone, as 0.5 took it
+            self.dtypes = {"elem_type": dtypes}
+        for name in ("compression_kwargs", "decompression_kwargs"):
             if not isinstance(getattr(self, name), (Mapping, type(None))):
                 raise ValueError(f"{name} must be a dict or None, got {getattr(self, name)!r}")
         if self.block_frames is not None and not _is_count(self.block_frames):
             raise ValueError(f"block_frames must be a positive number of frames or None, got {self.block_frames!r}")
-        unknown = set(self.dtypes or ()) - {"elem_type", "runs_type"}
+        unknown = set(self.dtypes or ()) - {"elem_type", "runs_type", "compresslevel"}
         if unknown:
             raise ValueError(f"dtypes may hold 'elem_type' and 'runs_type', got {sorted(unknown)}")
 
@@ -101,20 +105,29 @@ class CompressionOptions:
         if isinstance(self.compression_method, Mapping) and options and all(isinstance(v, Mapping) for v in options.values()):
             options = options.get(leaf.key, {})
         if method in AUTO:
-            if options:
+            if with_effect(options, ()):
                 raise CodecError(f"compression_kwargs={dict(options)} needs a compression_method; {method!r} has no options")
             self._check_decompression(())
             return method
-        defaults = {"elem_type": dtype.name, "runs_type": np.dtype((self.dtypes or {}).get("runs_type") or "uint16").name}
+        runs_type = np.dtype((self.dtypes or {}).get("runs_type") or "uint16")
+        defaults: dict[str, Any] = {"elem_type": dtype.name, "runs_type": runs_type.name}
+        if self._level_in_dtypes is not None:
+            defaults["level"] = self._level_in_dtypes
         key = (method, dtype.name, repr(sorted(options.items())))
         if key not in self._made:  # once for all leaves that share it, so that a fallback warns once
             self._made[key] = make_codec(method, options, **defaults)
         self._check_decompression(self._made[key].options())
         return self._made[key]
 
+    @property
+    def _level_in_dtypes(self) -> int | None:
+        """The level that 0.5 wrote into the user's ``dtypes`` when it read a shorthand. A level in any other place wins."""
+        level: int | None = (self.dtypes or {}).get("compresslevel")
+        return level
+
     def _check_decompression(self, allowed: tuple[str, ...]) -> None:
-        for name in self.decompression_kwargs or ():
-            if name not in allowed:
+        for name in with_effect(self.decompression_kwargs or {}, allowed):
+            if name not in (*allowed, "compresslevel"):
                 raise CodecError(
                     f"decompression_kwargs has no option {name!r}. Allowed: {', '.join(allowed) or 'none at all'}"
                 )

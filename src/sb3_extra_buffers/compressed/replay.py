@@ -189,10 +189,10 @@ class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
         self, buffer_size: int, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
         device: th.device | str = "auto", n_envs: int = 1, optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
-        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
-        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+        *, frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
         directory: str | os.PathLike[str] | None = None, keep: bool = False,
     ) -> None: ...  # fmt: skip
 
@@ -228,10 +228,10 @@ class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
         self, buffer_size: int, observation_space: spaces.Dict, action_space: spaces.Space[Any],
         device: th.device | str = "auto", n_envs: int = 1, optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
-        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
-        frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
+        *, frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
         directory: str | os.PathLike[str] | None = None, keep: bool = False,
     ) -> None: ...  # fmt: skip
 

@@ -113,9 +113,9 @@ class CompressedRolloutBuffer(RolloutObservations, RolloutBuffer):
     def __init__(
         self, buffer_size: int, observation_space: spaces.Space[Any], action_space: spaces.Space[Any],
         device: th.device | str = "auto", gae_lambda: float = 1, gamma: float = 0.99, n_envs: int = 1,
-        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
-        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        decompression_kwargs: Mapping[str, Any] | None = None, *, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
     ) -> None: ...  # fmt: skip
 
@@ -148,8 +148,8 @@ class CompressedDictRolloutBuffer(RolloutObservations, DictRolloutBuffer):
     def __init__(
         self, buffer_size: int, observation_space: spaces.Dict, action_space: spaces.Space[Any],
         device: th.device | str = "auto", gae_lambda: float = 1, gamma: float = 0.99, n_envs: int = 1,
-        *, dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
+        dtypes: Mapping[str, Any] | None = None, normalize_images: bool = False,
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
-        decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
+        decompression_kwargs: Mapping[str, Any] | None = None, *, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
     ) -> None: ...  # fmt: skip

@@ -6,16 +6,29 @@ not shipped. `tiles` does without it: it needs nothing but torch, on every devic
 
 from __future__ import annotations
 
+from sb3_extra_buffers._lazy import lazy_attributes
 from sb3_extra_buffers.gpu_buffers.buffers import GpuDictReplayBuffer, GpuDictRolloutBuffer, GpuReplayBuffer, GpuRolloutBuffer
-from sb3_extra_buffers.gpu_buffers.methods import COMPRESSION_METHOD_MAP, has_zstd
-from sb3_extra_buffers.gpu_buffers.utils import find_gpu_buffer_dtypes
+from sb3_extra_buffers.gpu_buffers.dtypes import find_gpu_buffer_dtypes
+from sb3_extra_buffers.gpu_buffers.estimates import estimate_heap_bytes
+from sb3_extra_buffers.gpu_buffers.methods import available_methods, has_zstd
 
+#: Modules of 0.5: see compat.
+_FORMER = {
+    "BaseGpuBuffer": "base",
+    "COMPRESSION_METHOD_MAP": "compression_methods",
+    "RawBuffer": "raw_buffer",
+    "SharedRawHeap": "raw_buffer",
+    "SlotMetadata": "metadata",
+}
 __all__ = [
-    "COMPRESSION_METHOD_MAP",
     "GpuDictReplayBuffer",
     "GpuDictRolloutBuffer",
     "GpuReplayBuffer",
     "GpuRolloutBuffer",
+    "available_methods",
+    "estimate_heap_bytes",
     "find_gpu_buffer_dtypes",
     "has_zstd",
+    *_FORMER,
 ]
+__getattr__, __dir__ = lazy_attributes(__name__, _FORMER)

@@ -10,6 +10,7 @@ from typing import Any
 from sb3_extra_buffers._optional import installed
 from sb3_extra_buffers.codecs import make_codec
 from sb3_extra_buffers.codecs.base import check_level
+from sb3_extra_buffers.codecs.former import with_effect
 from sb3_extra_buffers.codecs.registry import SHORTHAND
 from sb3_extra_buffers.codecs.zstd import Zstd
 from sb3_extra_buffers.errors import CodecError
@@ -25,17 +26,16 @@ def has_zstd() -> bool:
     return installed("zstandard")
 
 
-#: Name -> what keeps or encodes the frames, for every method that is installed.
-COMPRESSION_METHOD_MAP: dict[str, type[Any]] = {
-    "tiles": TileMemory,
-    "none": DenseMemory,
-    "rle": DeviceRle,
-    **({"zstd": HostCodec} if has_zstd() else {}),
-}
-
 _FAMILIES = ("tiles", "none", "rle", "zstd")
 #: Methods that keep their payloads in the shared heap.
 HEAP_METHODS = ("rle", "zstd")
+#: The level of a family without a level in its name.
+DEFAULT_LEVEL = {"zstd": -3}
+
+
+def available_methods() -> list[str]:
+    """The methods that are installed."""
+    return [name for name in _FAMILIES if name != "zstd" or has_zstd()]
 
 
 def split_method(method: str) -> tuple[str, int | None]:
@@ -50,7 +50,7 @@ def split_method(method: str) -> tuple[str, int | None]:
     if name not in _FAMILIES:
         close = difflib.get_close_matches(str(name), _FAMILIES, n=1)
         suggestion = f" Did you mean {close[0]!r}?" if close else ""
-        raise CodecError(f"No GPU method named {method!r}.{suggestion} Installed: {', '.join(COMPRESSION_METHOD_MAP)}.")
+        raise CodecError(f"No GPU method named {method!r}.{suggestion} Installed: {', '.join(available_methods())}.")
     if level is not None:
         if name != "zstd":
             raise CodecError(f"GPU method {name!r} has no levels, got {method!r}. Write {name!r}")
@@ -59,18 +59,19 @@ def split_method(method: str) -> tuple[str, int | None]:
     return name, level
 
 
-def memory_maker(method: str, options: Mapping[str, Any], heap: SharedRawHeap) -> MakeMemory:
+def memory_maker(method: str, options: Mapping[str, Any], heap: SharedRawHeap, level: int | None = None) -> MakeMemory:
     """What makes the memory of a leaf.
 
     :param method: see `split_method`
     :param options: the user's ``compression_kwargs``
     :param heap: for `rle` and `zstd`
+    :param level: where neither of them says a level
     """
     family, _ = split_method(method)
     if family == "zstd":
-        codec = HostCodec(make_codec(method, options))
+        codec = HostCodec(make_codec(method, options, level=DEFAULT_LEVEL[family] if level is None else level))
         return partial(BatchingMemory, make_memory=partial(HeapMemory, heap=heap, codec=codec))
-    if options:
+    if with_effect(options, ()):
         raise CodecError(f"GPU method {method!r} has no options, got compression_kwargs={dict(options)}")
     if family == "rle":
         return partial(BatchingMemory, make_memory=partial(HeapMemory, heap=heap, codec=DeviceRle()))

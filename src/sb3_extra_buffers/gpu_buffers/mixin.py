@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_extra_buffers.compressed.former import Former
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.compressed.options import CompressionOptions
 from sb3_extra_buffers.compressed.replay import ReplayObservations
 from sb3_extra_buffers.compressed.rollout import RolloutObservations
 from sb3_extra_buffers.compressed.stored_leaf import StoredLeaf
 from sb3_extra_buffers.errors import HeapFullError
+from sb3_extra_buffers.gpu_buffers.former import former_heap
 from sb3_extra_buffers.gpu_buffers.options import GpuOptions
 from sb3_extra_buffers.store.device.store import DeviceStore
 from sb3_extra_buffers.store.device.view import DeviceArrayView
@@ -52,6 +54,7 @@ class GpuObservations(CompressedObservations):
     _options_class: ClassVar[type[CompressionOptions]] = GpuOptions
     _leaf_class = DeviceLeaf
     _options: GpuOptions
+    shared_heap = Former(former_heap)
 
     def _set_up(self, arguments: dict[str, Any]) -> None:
         """See `CompressedObservations`."""

@@ -14,9 +14,9 @@ from stable_baselines3.common.utils import get_device
 
 from sb3_extra_buffers.codecs import Codec
 from sb3_extra_buffers.compressed.options import CompressionOptions, level_of_caller
-from sb3_extra_buffers.errors import CodecError
+from sb3_extra_buffers.gpu_buffers.dtypes import torch_dtype_to_numpy
+from sb3_extra_buffers.gpu_buffers.estimates import estimate_heap_bytes
 from sb3_extra_buffers.gpu_buffers.methods import HEAP_METHODS, memory_maker, split_method
-from sb3_extra_buffers.gpu_buffers.utils import estimate_total_heap_bytes, numpy_dtype_to_torch
 from sb3_extra_buffers.spaces import Leaf
 from sb3_extra_buffers.store.detect import StorePlan
 from sb3_extra_buffers.store.device.budget import ByteBudget, OnFull
@@ -36,10 +36,9 @@ class GpuOptions(CompressionOptions):
     on_full: OnFull = "grow"
 
     def __post_init__(self) -> None:
-        # dtypes of torch are as good as those of NumPy.
-        if isinstance(self.dtypes, Mapping):
-            self.dtypes = {name: _numpy_dtype(dtype) for name, dtype in self.dtypes.items()}
         super().__post_init__()
+        if self.dtypes is not None:  # dtypes of torch are as good as those of NumPy
+            self.dtypes = {name: _numpy_dtype(dtype) for name, dtype in self.dtypes.items()}
         if self.on_full not in get_args(OnFull):
             raise ValueError(f"on_full must be one of {', '.join(map(repr, get_args(OnFull)))}, got {self.on_full!r}")
         if self.max_slot_bytes is not None:
@@ -55,8 +54,7 @@ class GpuOptions(CompressionOptions):
                 raise ValueError(f"{name} must be a positive number of bytes or None, got {value!r}")
         if self.block_frames is not None:
             raise ValueError(f"GPU buffers keep frames one by one and have no blocks, got block_frames={self.block_frames}")
-        if self.decompression_kwargs:
-            raise CodecError(f"GPU methods have no options for decompression, got {dict(self.decompression_kwargs)}")
+        self._check_decompression(())
         self.buffer_device = _usable_device(self.buffer_device)
 
     def plans(self, leaves: list[Leaf], *, n_cells: int, n_streams: int, n_columns: int) -> dict[str, StorePlan]:
@@ -70,8 +68,8 @@ class GpuOptions(CompressionOptions):
         return {
             key: DevicePlan(
                 **{field.name: getattr(plan, field.name) for field in dataclasses.fields(StorePlan)},
-                make_memory=memory_maker(methods[key], self._options_of(key), heap), device=th.device(self.buffer_device),
-                budget=budget,
+                make_memory=memory_maker(methods[key], self._options_of(key), heap, self._level_in_dtypes),
+                device=th.device(self.buffer_device), budget=budget,
             )
             for key, plan in plans.items()
         }  # fmt: skip
@@ -90,7 +88,7 @@ class GpuOptions(CompressionOptions):
         whole = layouts[-1]
         if len(layouts) == 1 and whole.stack == 1 and (method == "none" or _is_tiny(plan)):
             return int(1.05 * whole.observation_bytes * n_cells) + 64 * whole.observation_bytes  # dense, and terminal ones
-        return estimate_total_heap_bytes(plan.shape, n_cells, numpy_dtype_to_torch(plan.dtype), method)
+        return estimate_heap_bytes(plan.shape, n_cells, plan.dtype, method)
 
     def _options_of(self, key: str) -> Mapping[str, Any]:
         options = self.compression_kwargs or {}
@@ -112,7 +110,7 @@ def _numpy_dtype(dtype: Any) -> Any:
     if not isinstance(dtype, th.dtype):
         return dtype
     try:
-        return th.empty(0, dtype=dtype).numpy().dtype
+        return torch_dtype_to_numpy(dtype)
     except TypeError:
         raise ValueError(f"dtypes asks for {dtype}, which NumPy does not have; observations come as NumPy arrays") from None
 

@@ -12,6 +12,6 @@ record.save_video("episode.gif")
 
 from __future__ import annotations
 
-from sb3_extra_buffers.recording.record import DummyRecordBuffer, FramelessRecordBuffer, RecordBuffer
+from sb3_extra_buffers.recording.record import BaseRecordBuffer, DummyRecordBuffer, FramelessRecordBuffer, RecordBuffer
 
-__all__ = ["DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"]
+__all__ = ["BaseRecordBuffer", "DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"]

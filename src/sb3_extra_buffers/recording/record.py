@@ -36,7 +36,16 @@ class Record(NamedTuple):
     features: Any
 
 
-class RecordBuffer:
+class BaseRecordBuffer:
+    """What every record has: arrays in ring order, None where it keeps no such thing."""
+
+    frames: NDArray[Any] | ArrayView | None
+    rewards: NDArray[Any]
+    actions: NDArray[Any]
+    features: NDArray[Any] | None
+
+
+class RecordBuffer(BaseRecordBuffer):
     """The last ``size`` steps: frames, rewards, actions and, if they have dtypes, features.
 
     ``len(record)`` is the number of steps that are kept. ``record[i]``, slices, index arrays and iteration go from oldest
@@ -53,15 +62,10 @@ class RecordBuffer:
 
     _keeps_frames: ClassVar[bool] = True
 
-    frames: NDArray[Any] | ArrayView | None
-    rewards: NDArray[Any]
-    actions: NDArray[Any]
-    features: NDArray[Any] | None
-
     def __init__(
         self,
-        res: tuple[int, int] = (84, 84),
-        ch_num: int = 4,
+        res: tuple[int, int] = (240, 320),
+        ch_num: int = 3,
         size: int = 40_000,
         dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None = None,
         *,

@@ -18,7 +18,7 @@ def make_env(
     env_id: str,
     n_envs: int = 1,
     vec_env_cls: VecEnvClass = SubprocVecEnv,
-    framestack: int = 4,
+    framestack: int | None = 4,
     seed: int | None = None,
     wrapper_kwargs: Mapping[str, Any] | None = None,
     **env_kwargs: Any,
@@ -28,7 +28,7 @@ def make_env(
     :param env_id: a game without frame skip, which the wrapper adds, e.g. ``"PongNoFrameskip-v4"``
     :param n_envs: number of envs; a single one runs in this process
     :param vec_env_cls: how several envs run
-    :param framestack: frames in an observation; 1 for single frames
+    :param framestack: frames in an observation; 1, 0 or None for single frames
     :param seed: seed of the first env, the others follow
     :param wrapper_kwargs: options of AtariWrapper, e.g. ``dict(clip_reward=False)``
     :param env_kwargs: options of the game, e.g. ``render_mode="human"``
@@ -37,7 +37,7 @@ def make_env(
     gym.spec(env_id)  # a name that does not exist is refused here, not in a worker process
     require("cv2", extra="atari", what="atari.make_env")
     make_one = partial(_make_game, env_id, **{"render_mode": "rgb_array", **env_kwargs})
-    return vectorize(make_one, n_envs, vec_env_cls, framestack, seed, AtariWrapper, dict(wrapper_kwargs or {}))
+    return vectorize(make_one, n_envs, vec_env_cls, framestack or 1, seed, AtariWrapper, dict(wrapper_kwargs or {}))
 
 
 def _make_game(env_id: str, **env_kwargs: Any) -> gym.Env[Any, Any]:

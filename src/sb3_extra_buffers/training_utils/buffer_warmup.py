@@ -1,4 +1,4 @@
-"""Fill replay buffers with a trained model's experience before training starts. Below: eval_model and play."""
+"""Fill replay buffers with a trained model's experience before training starts. Below: eval_model, filling, play."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from stable_baselines3.common.buffers import BaseBuffer
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_extra_buffers.training_utils.eval_model import closing_if, eval_model, progress
-from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, close_trajectories, fill, play
+from sb3_extra_buffers.training_utils.eval_model import closing_if, eval_model, process_outcome, progress
+from sb3_extra_buffers.training_utils.filling import Buffers, Filling
+from sb3_extra_buffers.training_utils.play import play
 
 _LABEL = "Warming up"
 
@@ -23,15 +24,16 @@ def warm_up(
     warmup_episodes: int | None = None,
     mean_ep_len: float | None = None,
     *,
-    close_env: bool = True,
+    close_env: bool = False,
     deterministic: bool = True,
     progress_bar: bool = True,
 ) -> tuple[list[float], list[float]]:
     """Play whole episodes into the buffers, or play until they are full if nothing says how many.
 
     :param buffer: replay buffer to fill, or several
-    :param n_envs: number of envs that the buffers were made for; the warm-up env must have as many
-    :param warmup_env: env to play in, apart from the one to train in
+    :param n_envs: number of envs that the buffers were made for
+    :param warmup_env: env to play in, apart from the one to train in, with as many envs or a multiple of it; the buffers get
+        the steps of all of them in turn. It is left open
     :param warmup_model: model that plays
     :param warmup_episodes: number of episodes to play
     :param mean_ep_len: steps of an episode; without ``warmup_episodes``, as many are played as should fill the largest buffer
@@ -40,11 +42,13 @@ def warm_up(
     :param progress_bar: show a bar on a terminal, where tqdm is installed
     :return: the rewards of the episodes that ended, and the seconds spent in each buffer's `add`
     """
-    if n_envs != warmup_env.num_envs:
-        raise ValueError(f"n_envs is {n_envs}, but warmup_env has {warmup_env.num_envs}. Make the env with n_envs={n_envs}")
-    buffers: list[Any] = as_buffers(buffer, warmup_env)
+    filling = Filling(buffer, warmup_env)
+    buffers: list[Any] = filling.buffers
     if not buffers:
         raise ValueError("warm_up needs a buffer to fill, got none")
+    for one in buffers:
+        if getattr(one, "n_envs", n_envs) != n_envs:
+            raise ValueError(f"n_envs is {n_envs}, but {type(one).__name__} was made for n_envs={one.n_envs}")
     endless = [type(one).__name__ for one in buffers if not isinstance(one, BaseBuffer)]
     if warmup_episodes is None and endless:
         raise ValueError(f"{endless[0]} is no SB3 buffer and cannot say when it is full. Give warmup_episodes")
@@ -57,15 +61,17 @@ def warm_up(
             warmup_episodes, warmup_env, warmup_model, close_env, buffers,
             deterministic=deterministic, progress_bar=progress_bar, label=_LABEL,
         )  # fmt: skip
-    seconds, rewards = [0.0] * len(buffers), list[float]()
-    steps = max(one.buffer_size - one.size() for one in buffers)
-    bar_of = progress(steps * n_envs, "transition", _LABEL, progress_bar)
+    rewards = list[float]()
+    missing = max(one.buffer_size - one.size() for one in buffers) * n_envs
+    steps = math.ceil(missing / warmup_env.num_envs)
+    bar_of = progress(missing, "transition", _LABEL, progress_bar)
     with closing_if(close_env, warmup_env), bar_of as bar:
         for _, step in zip(range(steps), play(warmup_env, warmup_model, deterministic), strict=False):
-            fill(buffers, step, seconds)
-            rewards += [float(info["episode"]["r"]) for info in step.infos if "episode" in info]
+            filling.add(step)
+            of_episodes, ended = process_outcome(step.infos)
+            rewards += of_episodes[ended].tolist()
             if bar is not None:
-                bar.update(n_envs)
+                bar.update(warmup_env.num_envs)
         if steps:
-            close_trajectories(buffers, step)
-    return rewards, seconds
+            filling.finish(step)
+    return rewards, filling.seconds

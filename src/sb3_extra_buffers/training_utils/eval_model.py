@@ -1,18 +1,20 @@
-"""Evaluate a model over whole episodes, and fill buffers with what it meets. Below: play. Above: buffer_warmup."""
+"""Evaluate a model over whole episodes, and fill buffers with what it meets. Below: play, filling. Above: buffer_warmup."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, is_vecenv_wrapped
 
 from sb3_extra_buffers._optional import installed, require
-from sb3_extra_buffers.training_utils.play import Buffers, as_buffers, close_trajectories, fill, play
+from sb3_extra_buffers.training_utils.filling import Buffers, Filling
+from sb3_extra_buffers.training_utils.play import play
 
 
 def eval_model(
@@ -36,7 +38,7 @@ def eval_model(
     :param eval_env: envs with a Monitor
     :param model: an SB3 model or policy
     :param close_env: close the envs at the end
-    :param buffer: replay buffer to fill, or several
+    :param buffer: replay buffer to fill, or several; a buffer for fewer envs gets the steps of all in turn
     :param deterministic: take the model's best action instead of drawing one
     :param progress_bar: show a bar on a terminal, where tqdm is installed
     :param label: what the bar says
@@ -48,23 +50,32 @@ def eval_model(
         raise ValueError(f"eval_env must be a VecEnv, got {type(eval_env).__name__}. Make one: DummyVecEnv([lambda: env])")
     if not (is_vecenv_wrapped(eval_env, VecMonitor) or all(eval_env.env_is_wrapped(Monitor))):
         raise ValueError("eval_env has no Monitor, which tells where episodes end. Wrap it: VecMonitor(eval_env)")
-    buffers = as_buffers(buffer, eval_env)
-    seconds, rewards = [0.0] * len(buffers), list[float]()
+    filling, rewards = Filling(buffer, eval_env), list[float]()
     shares = np.array([(n_eps + i) // eval_env.num_envs for i in range(eval_env.num_envs)])
     with closing_if(close_env, eval_env), progress(n_eps, "episode", label, progress_bar) as bar:
         for step in play(eval_env, model, deterministic):
-            fill(buffers, step, seconds)
-            for i, info in enumerate(step.infos):
-                if "episode" in info and shares[i] > 0:
-                    shares[i] -= 1
-                    rewards.append(float(info["episode"]["r"]))
-                    if bar is not None:
-                        bar.set_postfix_str(f"mean reward {np.mean(rewards):.1f}", refresh=False)
-                        bar.update()
+            filling.add(step)
+            of_episodes, ended = process_outcome(step.infos)
+            for i in np.flatnonzero(ended & (shares > 0)):
+                shares[i] -= 1
+                rewards.append(float(of_episodes[i]))
+                if bar is not None:
+                    bar.set_postfix_str(f"mean reward {np.mean(rewards):.1f}", refresh=False)
+                    bar.update()
             if not shares.any():
-                close_trajectories(buffers, step)
+                filling.finish(step)
                 break
-    return rewards, seconds
+    return rewards, filling.seconds
+
+
+def process_outcome(infos: Sequence[dict[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Which episodes have ended, as the Monitor has it, and with which reward.
+
+    :param infos: the info dict of each env
+    :return: the reward of each env's episode, nan where it goes on, and whether it has ended
+    """
+    rewards = np.array([info["episode"]["r"] if "episode" in info else np.nan for info in infos], np.float64)
+    return rewards, np.array(["episode" in info for info in infos], bool)
 
 
 @contextmanager

@@ -1,34 +1,17 @@
-"""A model playing in a VecEnv -> transitions as SB3's own collection would store them. Above: eval_model and buffer_warmup."""
+"""A model playing in a VecEnv -> transitions as SB3's own collection would store them. Above: filling and eval_model."""
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
-from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
-from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
-from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
-
-
-class ReplayLike(Protocol):
-    """Whatever takes transitions as SB3's replay buffers do."""
-
-    def add(
-        self, obs: Any, next_obs: Any, action: NDArray[Any], reward: NDArray[Any], done: NDArray[Any],
-        infos: list[dict[str, Any]],
-    ) -> None: ...  # fmt: skip
-
-
-Buffers = ReplayLike | Sequence[ReplayLike] | None
 
 
 class Transitions(NamedTuple):
@@ -73,52 +56,6 @@ def play(env: VecEnv, model: PolicyPredictor, deterministic: bool = True) -> Ite
             normalizer.get_original_reward() if normalizer else reward, done, infos,
         )  # fmt: skip
         original = following
-
-
-def as_buffers(buffer: Buffers, env: VecEnv) -> list[ReplayLike]:
-    """The buffers to fill, none to many, if they fit the env.
-
-    :param buffer: one buffer, several, or None
-    """
-    # A buffer is told by its `add`: a class may have both `add` and a length.
-    buffers = (
-        [] if buffer is None else list(buffer) if isinstance(buffer, Iterable) and not hasattr(buffer, "add") else [buffer]
-    )
-    for one in buffers:
-        if not callable(getattr(one, "add", None)) or isinstance(one, RolloutBuffer):
-            raise ValueError(f"buffer must be a replay buffer, several of them, or None; got {type(one).__name__}")
-        for name, needed in (("n_envs", env.num_envs), ("obs_shape", get_obs_shape(env.observation_space))):
-            given = getattr(one, name, needed)
-            if given != needed:  # SB3's buffers would repeat what is too small
-                raise ValueError(f"{type(one).__name__} was made for {name}={given}, but the env has {needed}")
-    return buffers
-
-
-def fill(buffers: Sequence[ReplayLike], step: Transitions, seconds: list[float]) -> None:
-    """Add one step to each buffer.
-
-    :param seconds: time spent in `add`, by buffer; is added to
-    """
-    for i, buffer in enumerate(buffers):
-        start = time.perf_counter()
-        buffer.add(*step)
-        seconds[i] += time.perf_counter() - start
-
-
-def close_trajectories(buffers: Sequence[ReplayLike], last: Transitions) -> None:
-    """Mark episodes that were not played to their end as cut off, so that no later step is taken for their next one.
-
-    Hindsight replay and n-step returns look beyond a step. A cut is no end: values are still bootstrapped there.
-
-    :param last: the step that was added last
-    """
-    for buffer in buffers:
-        if isinstance(buffer, HerReplayBuffer):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it says that it does what is asked of it here
-                buffer.truncate_last_trajectory()
-        elif isinstance(buffer, ReplayBuffer):
-            buffer.timeouts[buffer.pos - 1, ~np.asarray(last.done, bool)] = 1
 
 
 def _put(observations: Any, i: int, observation: Any) -> None:

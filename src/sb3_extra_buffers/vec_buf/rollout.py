@@ -37,13 +37,13 @@ class DummyVecRolloutBuffer(RolloutBuffer):
     :param observation_space: observation space
     :param action_space: action space
     :param device: where minibatches go
-    :param gae_lambda: see SB3's RolloutBuffer
-    :param gamma: discount factor
     :param n_envs: number of envs
-    :param buffers: a list. Rollout buffers that have the same sizes, spaces and factors, or classes (or other callables) that
-        make one from the arguments above
     :param use_threads: add to the buffers side by side. Minibatches are always made one after the other, because they draw
         from NumPy's global random numbers
+    :param buffers: a list. Rollout buffers that have the same sizes, spaces and factors, or classes (or other callables) that
+        make one from the other arguments
+    :param gae_lambda: see SB3's RolloutBuffer
+    :param gamma: discount factor
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class DummyVecRolloutBuffer(RolloutBuffer):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         device: th.device | str = "auto",
+        n_envs: int = 1,
+        use_threads: bool = False,
+        buffers: Sequence[RolloutBuffer | Callable[..., RolloutBuffer]] = (),
+        *,
         gae_lambda: float = 1,
         gamma: float = 0.99,
-        n_envs: int = 1,
-        *,
-        buffers: Sequence[RolloutBuffer | Callable[..., RolloutBuffer]],
-        use_threads: bool = False,
     ) -> None:
         # Past RolloutBuffer's constructor, which allocates arrays; and what the first buffer has is not kept here too.
         super(RolloutBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)

@@ -1,4 +1,4 @@
-"""How many bytes an observation takes on a device, from what was measured per codec family and level.
+"""How many bytes the observations of a GPU buffer take, from what was measured per codec family and level.
 
 The table is written by scripts/fit_heap_heuristic.py. A ratio is bytes per transition as a part of one stacked observation,
 of the game that compresses worst.
@@ -6,9 +6,14 @@ of the game that compresses worst.
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from sb3_extra_buffers.gpu_buffers.methods import split_method
+import numpy as np
+import torch as th
+from numpy.typing import DTypeLike
+
+from sb3_extra_buffers.gpu_buffers.dtypes import numpy_dtype_to_torch
+from sb3_extra_buffers.gpu_buffers.methods import DEFAULT_LEVEL, split_method
 
 # BEGIN TABLE
 # Worst of: BeamRider, Breakout, MsPacman, Pong, Qbert, Seaquest, SpaceInvaders.
@@ -24,9 +29,6 @@ RATIOS: dict[str, dict[int, float]] = {
 #: What is asked for beyond the estimate, so that most buffers never need more.
 SAFETY = 1.25
 
-#: The level that a family without a level in its name stands for.
-DEFAULT_LEVEL = {"zstd": 3}
-
 
 def estimate_ratio(method: str) -> float:
     """Bytes to ask for per observation, as a part of the observation. Never more than what dense observations take.
@@ -40,3 +42,23 @@ def estimate_ratio(method: str) -> float:
     wanted = DEFAULT_LEVEL.get(family, 0) if level is None else level
     ratio = float(np.interp(wanted, levels, [RATIOS[family][known] for known in levels]))
     return min(ratio * SAFETY, 1.0)
+
+
+def estimate_heap_bytes(
+    obs_shape: int | tuple[int, ...],
+    n_cells: int,
+    elem_dtype: DTypeLike | th.dtype = th.uint8,
+    compression_method: str = "tiles",
+) -> int:
+    """`heap_bytes` for a GPU buffer. This is what it takes if it is not told how many.
+
+    :param obs_shape: shape of an observation
+    :param n_cells: observations in a full buffer, of all envs; `next_obs` shares the frames of `obs` and does not count
+    :param elem_dtype: dtype of an observation
+    :param compression_method: the method that will be used
+    """
+    if n_cells < 0:
+        raise ValueError(f"n_cells must be a number of observations, got {n_cells}")
+    n = obs_shape if isinstance(obs_shape, int) else math.prod(obs_shape)
+    per_cell = estimate_ratio(compression_method) * n * numpy_dtype_to_torch(elem_dtype).itemsize
+    return math.ceil(per_cell) * int(n_cells)

@@ -1,4 +1,4 @@
-"""Watch the DQN that train_gpu_replay.py saved play Pong: in a window, or as a GIF or MP4 with --video."""
+"""Watch the DQN that example_train_gpu_replay.py saved play Pong: in a window, or as a GIF or MP4 with --video."""
 
 from __future__ import annotations
 

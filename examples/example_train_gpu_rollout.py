@@ -8,7 +8,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.utils import LinearSchedule, get_device
 
 from sb3_extra_buffers.gpu_buffers import GpuRolloutBuffer, find_gpu_buffer_dtypes
-from sb3_extra_buffers.gpu_buffers.utils import numpy_dtype_to_torch
+from sb3_extra_buffers.gpu_buffers.dtypes import numpy_dtype_to_torch
 from sb3_extra_buffers.training_utils.atari import make_env
 
 
