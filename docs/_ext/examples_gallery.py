@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PICTURES = Path(__file__).parents[1] / "pictures"
+OPTION = re.compile(r"--[a-z][\w-]*( \d+)?")
 #: A word in the source -> its picture, and what that shows.
 SHOWN = {
     "vizdoom": ("doom.png", "Doom: RGB and segmentation masks"),
@@ -55,6 +57,7 @@ class ExamplesGallery(SphinxDirective):
         self.env.note_dependency(str(path))
         source = path.read_text()
         docstring = ast.get_docstring(ast.parse(source)) or ""
+        docstring = OPTION.sub(r"`\g<0>`", docstring)
         lines = [f"::::{{container}} example\n**`{path.name}`**\n"]
         lowered = source.lower()
         words = [word for word in SHOWN if word in lowered]

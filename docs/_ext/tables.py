@@ -48,7 +48,10 @@ def _row(row: str, heads: list[str]) -> str:
 
     def cell(found: re.Match[str]) -> str:
         text = UNIT.sub("\u00a0", found[2])
-        return f'<td data-label="{next(titles, "")}"{found[1]}>{text}</td>'
+        label = f'data-label="{next(titles, "")}"'
+        if not TAG.sub("", text).strip():
+            label += " data-empty"
+        return f"<td {label}{found[1]}>{text}</td>"
 
     return CELL.sub(cell, row)
 
