@@ -1,7 +1,7 @@
-"""Buffers from files and from several others: `load_buffer`, `merge_buffers`. Below: all buffers, and segments.
+"""Buffers from files and from other buffers: `load_buffer`, `merge_buffers`. Below: all buffers, and segments.
 
-Loading makes a new buffer from what the file says (spaces, arguments: data, never code), then puts the file's steps into it.
-With other sizes it puts them elsewhere; the encoded blocks stay as they are.
+Loading makes a new buffer as the file describes it (spaces and arguments: data, never code), then puts the file's steps into
+it. With other sizes, the steps go to other slots; the encoded blocks stay as they are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sb3_extra_buffers.segments.spaces import space_from_json
 
 @contextmanager
 def open_stored(path: str | os.PathLike[str]) -> Iterator[StoredBuffer]:
-    """A saved buffer, or the newest complete state of a checkpoint folder, to be read."""
+    """Open a saved buffer, or the newest complete state of a checkpoint folder, for reading."""
     if is_checkpoint(path):
         with open_checkpoint(Path(path)) as stored:
             yield stored
@@ -79,21 +79,21 @@ def load_buffer(
     directory: str | os.PathLike[str] | None = None,
     keep: bool = False,
 ) -> Any:
-    """Load what `buffer.save(path)` or `buffer.checkpoint(folder)` has written. No code of the file is run.
+    """Load a buffer that `buffer.save(path)` or `buffer.checkpoint(folder)` has written. No code of the file is run.
 
     :param path: a file, or a checkpoint folder
     :param buffer_size: another size, as the constructor takes it; the newest steps that fit are kept
-    :param n_envs: another number of envs, for replay buffers. Whole episodes are dealt to the new envs; where one has to be
-        cut so that all envs have equally many steps, that counts as a timeout
+    :param n_envs: another number of envs, for replay buffers. Whole episodes are distributed over the new envs. All envs must
+        have the same number of steps, so a few episodes are cut, which counts as a timeout
     :param device: torch device of the batches, and of the observations of GPU buffers
-    :param compression_method: another codec; observations are encoded anew
-    :param directory: of replay buffers: where compressed observations are kept in files. What a buffer with ``keep=True``
-        has left in its directory is loaded to files there without being asked
+    :param compression_method: another codec; all observations are encoded again
+    :param directory: for replay buffers: keep compressed observations in files there. A checkpoint that a buffer with
+        ``keep=True`` has left in its directory is loaded to files there by default
     :param keep: leave a checkpoint in the directory when the buffer is closed
-    :param env: for hindsight replay: the env whose `compute_reward` is called; `buffer.set_env(env)` does the same
+    :param env: for hindsight replay: the env whose `compute_reward` is called. `buffer.set_env(env)` also sets it
     :return: a buffer of the class that was saved
     """
-    get_device(device)  # a device that cannot be is no fault of the file
+    get_device(device)  # a device that does not exist is not the file's fault
     with _faults_of(path), open_stored(path) as stored:
         buffer_class = _class_of(stored)
         if buffer_class is CompressedArray or issubclass(buffer_class, RecordBuffer):
@@ -114,7 +114,7 @@ def load_buffer(
         if compression_method is not None:
             changes = {"compression_method": compression_method, "compression_kwargs": None, "decompression_kwargs": None}
         if directory is None and stored.folder is not None and stored.about.get("lives_here"):
-            directory = stored.folder  # it may be larger than memory. What is kept there stays as it is
+            directory = stored.folder  # it may be larger than memory. The checkpoint there stays as it is
         if directory is not None:
             changes |= {"directory": directory, "keep": keep}
         if issubclass(buffer_class, HerReplayBuffer):
@@ -126,7 +126,7 @@ def load_buffer(
 
 @contextmanager
 def _faults_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever a forged file gets past the checks of its parts is still said to be the file's fault."""
+    """Errors behind the checks, which only a forged file can cause, become a CorruptDataError too."""
     try:
         yield
     except (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, ArgumentError) as error:
@@ -151,7 +151,7 @@ def _class_of(stored: StoredBuffer) -> Any:
 
 
 def _make(buffer_class: Any, about: dict[str, Any], size: int, n_envs: int, device: Any, changes: dict[str, Any]) -> Any:
-    """An empty buffer as a file describes it, but for some arguments."""
+    """An empty buffer as a file describes it, with some arguments replaced."""
     described = arguments_from_json(about.get("arguments"))
     if foreign := described.keys() & {"directory", "keep", "env", "device"}:
         raise CorruptDataError(f"The file gives {sorted(foreign)}, which no file may")
@@ -235,9 +235,9 @@ def _put_all(buffer: Any, stored: StoredBuffer, to: Ints, *, encode: bool = Fals
 
 
 def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "auto") -> Any:
-    """A buffer of steps some of which are missing; where they are, an episode ends by a timeout.
+    """A buffer from steps with gaps. At a gap, the episode ends with a timeout.
 
-    :param gaps: steps after which others are missing
+    :param gaps: steps that are followed by a gap
     """
     buffer_class = _class_of(stored)
     if not issubclass(buffer_class, ReplayBuffer):
@@ -259,11 +259,12 @@ def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "a
 
 
 def merge_buffers(buffers: Sequence[Any], *, buffer_size: int | None = None) -> Any:
-    """A new replay buffer with the steps of several, one after the other, of the class of the first.
+    """A new replay buffer with the steps of several buffers, one after the other. It has the class of the first.
 
-    :param buffers: replay buffers of this library with the same spaces; a buffer with another number of envs than the
-        first has its episodes dealt to as many
-    :param buffer_size: size of the new one; as many as there are steps if not given. The newest of the last are kept
+    :param buffers: replay buffers of this library with the same spaces. Where the number of envs differs from that of the
+        first, episodes are distributed as by `load_buffer`
+    :param buffer_size: size of the new buffer; by default all steps fit. If it is smaller, the newest steps of the last
+        buffers are kept
     """
     if not buffers or not all(isinstance(one, CompressedObservations) and isinstance(one, ReplayBuffer) for one in buffers):
         raise TypeError(
@@ -283,7 +284,7 @@ def merge_buffers(buffers: Sequence[Any], *, buffer_size: int | None = None) -> 
         with one._at_rest() as contents:
             dealt = deal(_ends(one, contents), first.n_envs, length) if one.n_envs != first.n_envs else None
             to = cells_for(contents.n_steps, one.n_envs, np.arange(length)) if dealt is None else dealt.to
-            # What follows the last step of a buffer is the first of the next.
+            # The last step of a buffer is followed by the first step of the next buffer.
             last = to[-1:][~_ends(one, contents)[-1:]] if dealt is None else dealt.cut
             shift = (at - skipped) * first.n_envs
             moved = np.where(to >= 0, to + shift, -1)
@@ -301,7 +302,7 @@ def _ends(buffer: Any, contents: Contents) -> Any:
 
 
 def check_spaces(buffer: Any, env: VecEnv) -> None:
-    """ValueError unless a buffer was made for envs of these spaces, as many of them."""
+    """Raise ValueError unless a buffer was made for the spaces and the number of these envs."""
     for name in ("observation_space", "action_space"):
         saved, given = getattr(buffer, name), getattr(env, name)
         if saved != given:
