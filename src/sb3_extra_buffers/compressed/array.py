@@ -18,11 +18,11 @@ from sb3_extra_buffers.store import ArrayView, FrameLayout, LeafStore, MemoryUsa
 
 
 class CompressedArray(ArrayView):
-    """An array of shape ``(*shape, *obs_shape)`` that begins as zeros and keeps each observation compressed on its own.
+    """An array of shape ``(*shape, *obs_shape)`` that begins as zeros. Each observation is compressed on its own.
 
-    Indexing reads and writes what it would read and write in a plain ndarray; reads give new arrays, never views.
+    Indexing works as in a plain ndarray, but reading returns new arrays, never views.
 
-    :param shape: leading axes, one cell each
+    :param shape: leading axes; they number the cells
     :param dtype: dtype of an observation
     :param obs_shape: shape of an observation
     :param compression_method: codec, e.g. ``"zstd3"``
@@ -42,13 +42,13 @@ class CompressedArray(ArrayView):
         codec: Codec | str = compression_method
         if compression_method not in AUTO or compression_kwargs:
             codec = make_codec(compression_method, compression_kwargs, elem_type=layout.dtype.name)
-        # One observation a block: cells are written in any order, and a block lives as long as any of its frames.
+        # One observation per block: cells are written in any order, and a block lives as long as any of its frames.
         plan = StorePlan(layout.shape, layout.dtype, math.prod(shape), 1, 1, codec=codec, frame_stack=1, block_frames=1)
         super().__init__(LeafStore(plan), 0, shape, layout.shape, layout.dtype)
         self._method, self._kwargs = compression_method, dict(compression_kwargs or {}) or None
 
     def memory_usage(self) -> MemoryUsage:
-        """What the written cells would take as a plain array, and what they take."""
+        """Bytes of the written cells in a plain array, and bytes that are stored."""
         with self.leaf.lock:
             return self.leaf.store.memory_usage()
 

@@ -1,8 +1,8 @@
-"""A warning where SB3 has none: a file with SB3's own buffer, loaded into a model that was made with one of ours.
+"""Warn when a file with SB3's own buffer is loaded into a model that was made with a compressed one.
 
-`model.load_replay_buffer(path)` puts whatever the file holds in the place of the model's buffer, which then takes a hundred
-times the memory. SB3 gives a buffer no word in this, so its method is wrapped, once, when the replay buffers are imported.
-What the method does stays the same.
+`model.load_replay_buffer(path)` replaces the model's buffer by the one in the file, which may then take a hundred times the
+memory. SB3 calls no method of the buffer here, so its own method is wrapped, once, when the replay buffers are imported. Apart
+from the warning it does what it did.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sb3_extra_buffers.errors import UncompressedBufferWarning
 
 
 def warn_of_uncompressed_files() -> None:
-    """Let SB3's `load_replay_buffer` warn. Does nothing the second time."""
+    """Make SB3's `load_replay_buffer` warn. Calling this again has no effect."""
     load = OffPolicyAlgorithm.load_replay_buffer
     if hasattr(load, "_warns_of_uncompressed"):
         return

@@ -20,7 +20,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 
 class ReplayLike(Protocol):
-    """Whatever takes transitions as SB3's replay buffers do."""
+    """Anything with the `add` of SB3's replay buffers."""
 
     def add(
         self, obs: Any, next_obs: Any, action: NDArray[Any], reward: NDArray[Any], done: NDArray[Any],
@@ -45,15 +45,15 @@ class Transitions(NamedTuple):
 def play(env: VecEnv, model: PolicyPredictor, deterministic: bool = True) -> Iterator[Transitions]:
     """Reset the envs and play without end.
 
-    Where an episode ends, `next_obs` is its last observation, not the next episode's first. With VecNormalize the model sees
-    normalized observations, and what is given out are the original ones. Box actions are given out as SB3 stores them: scaled
-    to [-1, 1].
+    At the end of an episode, `next_obs` is its last observation, not the first of the next episode. With VecNormalize, the
+    model sees normalized observations, and the transitions have the original ones. Box actions are scaled to [-1, 1], as SB3
+    stores them.
 
     :param deterministic: take the model's best action instead of drawing one
     """
     normalizer = unwrap_vec_normalize(env)
     if any(env.env_is_wrapped(EpisodicLifeEnv)):
-        # It would go on with a game that is still running; what was played before must not count.
+        # EpisodicLifeEnv would continue a running game, whose earlier steps must not count.
         env.env_method("set_wrapper_attr", "was_real_done", True)
     seen = env.reset()  # what the model sees
     original = normalizer.get_original_obs() if normalizer else seen
@@ -76,11 +76,11 @@ def play(env: VecEnv, model: PolicyPredictor, deterministic: bool = True) -> Ite
 
 
 def as_buffers(buffer: Buffers, env: VecEnv) -> list[ReplayLike]:
-    """The buffers to fill, none to many, if they fit the env.
+    """A list of the buffers to fill, which may be empty. Buffers that do not fit the env are refused.
 
     :param buffer: one buffer, several, or None
     """
-    # A buffer is told by its `add`: a class may have both `add` and a length.
+    # A buffer is recognised by its `add`: it may also have a length.
     buffers = (
         [] if buffer is None else list(buffer) if isinstance(buffer, Iterable) and not hasattr(buffer, "add") else [buffer]
     )
@@ -89,7 +89,7 @@ def as_buffers(buffer: Buffers, env: VecEnv) -> list[ReplayLike]:
             raise ValueError(f"buffer must be a replay buffer, several of them, or None; got {type(one).__name__}")
         for name, needed in (("n_envs", env.num_envs), ("obs_shape", get_obs_shape(env.observation_space))):
             given = getattr(one, name, needed)
-            if given != needed:  # SB3's buffers would repeat what is too small
+            if given != needed:  # SB3's buffers would silently repeat values that are too few
                 raise ValueError(f"{type(one).__name__} was made for {name}={given}, but the env has {needed}")
     return buffers
 
@@ -97,7 +97,7 @@ def as_buffers(buffer: Buffers, env: VecEnv) -> list[ReplayLike]:
 def fill(buffers: Sequence[ReplayLike], step: Transitions, seconds: list[float]) -> None:
     """Add one step to each buffer.
 
-    :param seconds: time spent in `add`, by buffer; is added to
+    :param seconds: time spent in `add` by buffer, which is increased
     """
     for i, buffer in enumerate(buffers):
         start = time.perf_counter()
@@ -106,16 +106,16 @@ def fill(buffers: Sequence[ReplayLike], step: Transitions, seconds: list[float])
 
 
 def close_trajectories(buffers: Sequence[ReplayLike], last: Transitions) -> None:
-    """Mark episodes that were not played to their end as cut off, so that no later step is taken for their next one.
+    """Mark unfinished episodes as truncated, so that no later step counts as their continuation.
 
-    Hindsight replay and n-step returns look beyond a step. A cut is no end: values are still bootstrapped there.
+    Hindsight replay and n-step returns look beyond a step. Values are still bootstrapped at a truncation.
 
     :param last: the step that was added last
     """
     for buffer in buffers:
         if isinstance(buffer, HerReplayBuffer):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it says that it does what is asked of it here
+                warnings.simplefilter("ignore")  # SB3 warns about exactly this, which is intended here
                 buffer.truncate_last_trajectory()
         elif isinstance(buffer, ReplayBuffer):
             buffer.timeouts[buffer.pos - 1, ~np.asarray(last.done, bool)] = 1
