@@ -8,7 +8,11 @@ CONSTRAINTS ?= constraints.txt
 NATIVE := src/sb3_extra_buffers/native
 LIBRARY := $(NATIVE)/$(if $(filter Darwin,$(shell uname -s)),libsb3x.dylib,libsb3x.so)
 
-.PHONY: demo test lint types pytest docs bench bench-check torture format native wheels clean
+# Options of pip for torch alone. PyPI's torch for Linux brings several GB of CUDA packages; without them:
+#   make test TORCH_FLAGS="--index-url https://download.pytorch.org/whl/cpu"
+TORCH_FLAGS ?=
+
+.PHONY: demo test lint types pytest docs bench bench-check torture extras constraints format native wheels clean
 
 demo: $(LIBRARY)
 	$(RUN)python -m sb3_extra_buffers demo
@@ -40,6 +44,16 @@ bench-check: $(LIBRARY)
 torture: $(LIBRARY)
 	$(RUN)python -m tests.torture
 
+# The wheel with no extra, with each alone and with all. About a quarter of an hour.
+extras: $(READY)
+	TORCH_FLAGS="$(TORCH_FLAGS)" $(RUN)python build_support/check_extras.py
+
+# Pins for Python 3.10 to 3.13 on all platforms. Keeps the pins that still fit; `make constraints UV_FLAGS=--upgrade` takes new ones.
+constraints: $(READY)
+	$(RUN)python -m pip install -q uv
+	$(RUN)uv pip compile -q pyproject.toml --extra dev --group wheels --universal --python-version 3.10 --no-annotate \
+	    --custom-compile-command "make constraints" $(UV_FLAGS) -o constraints.txt
+
 format: $(READY)
 	$(RUN)ruff check --fix .
 	$(RUN)ruff format .
@@ -52,7 +66,7 @@ $(LIBRARY): $(wildcard $(NATIVE)/*.[ch]) build_support/compile.py $(READY)
 
 # Wheels for all platforms, compiled by zig (a package of 100 MB). The first time takes some minutes, most for Windows.
 wheels: $(READY)
-	$(RUN)python -m pip install -q -c $(CONSTRAINTS) ziglang
+	$(RUN)python -m pip install -q -c $(CONSTRAINTS) --group wheels
 	rm -rf build dist/*.whl
 	for platform in $$($(RUN)python build_support/compile.py --platforms); do \
 	    CFLAGS="-Werror $(CFLAGS)" SB3_EXTRA_BUFFERS_PLATFORM=$$platform \
@@ -60,11 +74,11 @@ wheels: $(READY)
 	done
 	$(RUN)python build_support/check_wheels.py dist/*.whl
 
-# torch is installed first and pinned: on Linux an unpinned torch brings several GB of CUDA packages.
+# torch is installed first, because TORCH_FLAGS are for it alone.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)python -m pip install -q --upgrade pip
-	$(RUN)python -m pip install -q -c $(CONSTRAINTS) torch
+	$(RUN)python -m pip install -q -c $(CONSTRAINTS) torch $(TORCH_FLAGS)
 	$(RUN)python -m pip install -q -c $(CONSTRAINTS) -e ".[dev]"
 	touch $(READY)
 

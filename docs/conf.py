@@ -14,15 +14,21 @@ copyright = "the sb3-extra-buffers authors"
 release = __version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # Markdown, and the notebook
     "sphinx.ext.autodoc",
     "sphinx_copybutton",
+    "benchmark_plots",
     "benchmark_results",
-    "word_breaks",
+    "benchmark_summary",
+    "examples_gallery",
+    "tables",
 ]
 exclude_patterns = ["_build"]
 
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence"]
+nb_execution_mode = (
+    "off"  # the notebook shows the outputs that it was committed with
+)
 myst_heading_anchors = 3
 
 default_role = "code"  # docstrings write `name`

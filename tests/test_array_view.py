@@ -45,8 +45,8 @@ def test_any_index_of_a_flattened_view(index: Any) -> None:
     swapped, array = view.swapaxes(0, 1), plain.swapaxes(0, 1)
     try:
         expected = array[index]
-    except IndexError:
-        with pytest.raises(IndexError):
+    except (IndexError, DeprecationWarning):  # NumPy before 2.3 only warns where nothing would be read
+        with pytest.raises((IndexError, DeprecationWarning)):
             swapped[index]
         return
     same(swapped[index], expected)

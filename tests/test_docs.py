@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import sb3_extra_buffers
 from sb3_extra_buffers.codecs import CODECS
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 
@@ -120,9 +121,80 @@ def test_a_warning_fails_the_build(tmp_path: Path) -> None:
     assert "missing.md" in done.stderr
 
 
-def test_the_notebook_is_committed_without_outputs() -> None:
-    notebook = json.loads((ROOT / "examples" / "notebook.ipynb").read_text())
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
+def test_the_notebook_is_committed_with_the_outputs_of_one_run() -> None:
+    """The site shows them without running it. `scripts/run_notebook.py` makes them."""
+    text = (ROOT / "examples" / "notebook.ipynb").read_text()
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} == {"stream", "display_data"}  # no error among them
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == 4
+    assert not re.search(r"/home/|/tmp/|/work/|\.venv", text)
+
+
+def test_the_site_shows_the_notebook_with_its_pictures(html: Callable[[str], str]) -> None:
+    page = html("notebook")
+    assert page.count("<img") >= 4
+    assert "identical weights" in page
+
+
+def test_the_gallery_has_every_example(html: Callable[[str], str]) -> None:
+    page = html("examples")
+    scripts = [path for path in (ROOT / "examples").glob("*.py") if "__main__" in path.read_text()]
+    assert len(scripts) > 10
+    for path in scripts:
+        assert f">{path.name}<" in page, path.name
+
+
+def test_the_figures_in_the_readme_are_the_committed_results() -> None:
+    rows = subprocess.run(
+        [sys.executable, "-c", "import benchmark_summary; print(*benchmark_summary.summary_table(), sep='\\n')"],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(DOCS / "_ext")},
+    ).stdout.splitlines()  # fmt: skip
+    readme = (ROOT / "README.md").read_text()
+    assert len(rows) > 10
+    assert [row for row in rows if row not in readme] == []
+    check = json.loads((ROOT / "benchmarks" / "results" / "check.json").read_text())
+    [million] = [bar["value"] for bar in check["bars"] if bar["label"] == "1,000,000 transitions: memory (RSS)"]
+    assert f"Here it takes {million:.0f} MB" in readme
+
+
+def test_the_plots_are_drawn_into_the_page(html: Callable[[str], str]) -> None:
+    page = html("benchmarks")
+    assert page.count('<svg class="plot"') == 3
+    assert "Atari, gray, stack of 4" in page
+    assert not re.search(r"#(0[1-6])\1\1", page), "a colour was not replaced by one of the theme"
+    assert page.index("<strong>In short:</strong>") < page.index('<svg class="plot"')
+
+
+def test_rows_of_wide_tables_carry_the_titles_of_their_columns(html: Callable[[str], str]) -> None:
+    page = html("benchmark_tables")
+    assert page.count("<table") == page.count(' stacks"') > 20
+    assert 'data-label="sample(256)"' in page
+
+
+def test_citation_and_issue_templates_are_up_to_date() -> None:
+    assert f"\nversion: {sb3_extra_buffers.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    for name in ("bug", "performance", "feature"):
+        assert "`sb3-extra-buffers info`" in (ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text()
+
+
+def test_the_architecture_page_names_what_is_there() -> None:
+    """Files of the tree, and `file.py` `Class.function` in the walks."""
+    page = (DOCS / "architecture.md").read_text()
+    package = ROOT / "src" / "sb3_extra_buffers"
+    tree = re.search(r"```text\n(.*?)```", page, re.DOTALL)
+    assert tree
+    folder, named = "", set()
+    for depth, name in re.findall(r"^([│ ]*)[├└]── (\S+)", tree[1], re.MULTILINE):
+        folder = name if not depth else folder
+        path = package / name if not depth else package / folder / name
+        assert path.exists(), path
+        named.add(name.rstrip("/"))
+    parts = {path.name for path in package.iterdir() if not path.name.startswith("__") and path.suffix in ("", ".py")}
+    assert parts - named - {"py.typed"} <= {"_lazy.py", "compat"}, "parts of the package that the tree does not show"
+    walked = re.findall(r"`([\w/]+\.py)` `(?:(\w+)\.)?(\w+)`", page)
+    assert len(walked) > 15
+    for file, owner, function in walked:
+        module = importlib.import_module(f"sb3_extra_buffers.{file.removesuffix('.py').replace('/', '.')}")
+        assert hasattr(getattr(module, owner) if owner else module, function), f"{file}: {owner}.{function}"

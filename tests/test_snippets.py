@@ -109,8 +109,11 @@ def test_shown_commands_exist(command: str) -> None:
     if words[0] == "sb3-extra-buffers":
         build_parser().parse_args(words[1:])
     elif words[0] == "make":
-        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert set(words[1:]) <= set(targets), targets
+        makefile = (ROOT / "Makefile").read_text()
+        targets = re.findall(r"^([\w-]+):", makefile, re.MULTILINE)
+        variables = re.findall(r"^(\w+) \?=", makefile, re.MULTILINE)
+        assert {word for word in words[1:] if "=" not in word} <= set(targets), targets
+        assert {word.partition("=")[0] for word in words[1:] if "=" in word} <= set(variables), variables
     else:
         assert words[0].rpartition("/")[2] in ("pip", "pytest", "python", "git", "cd"), (
             f"{command} is not checked by this test"

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first asked for (PEP 562), so that a package costs only what is used of it."""
+"""Public names that are imported when they are first used (PEP 562), so that importing a package is cheap."""
 
 from __future__ import annotations
 

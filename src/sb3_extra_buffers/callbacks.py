@@ -1,4 +1,4 @@
-"""Callbacks for SB3: one logs what the buffer of a model takes, one saves model and buffer so that a run can be resumed.
+"""Callbacks for SB3: one logs the memory of a model's buffer, one saves model and buffer so that a run can be resumed.
 
 Below: compressed, vec_buf, resuming.
 """
@@ -24,18 +24,18 @@ from sb3_extra_buffers.vec_buf import DummyVecRolloutBuffer
 class BufferMemoryCallback(BaseCallback):
     """Log the buffer's memory and sample time to SB3's logger (stdout, CSV, TensorBoard), without changing the training.
 
-    At the end of a rollout, every ``log_freq`` steps or a little later:
+    Logged at the end of a rollout, every ``log_freq`` steps or a little later:
 
-    - ``buffer/stored_mb``: what the transitions in the buffer take, in 10^6 bytes
-    - ``buffer/ratio``: that, divided by what plain arrays would take; 1 for SB3's own buffers
+    - ``buffer/stored_mb``: memory of the transitions in the buffer, in 10^6 bytes
+    - ``buffer/ratio``: that, divided by the memory of plain arrays; 1 for SB3's own buffers
     - ``buffer/bytes_per_transition``: that, divided by the number of transitions
-    - ``buffer/sample_ms``: time for one batch of the model's ``batch_size``, as soon as the model samples too
+    - ``buffer/sample_ms``: time for one batch of the model's ``batch_size``, once the model samples too
 
     Works with replay and rollout buffers, compressed or not. For a DummyVecRolloutBuffer each of its buffers is logged, as
     ``buffer_0/...``, ``buffer_1/...``.
 
-    :param log_freq: steps, of all envs together, from one measurement to the next
-    :param prefix: what the names begin with
+    :param log_freq: steps between two measurements, of all envs together
+    :param prefix: beginning of the names
     :param verbose: see SB3's BaseCallback
     """
 
@@ -60,7 +60,7 @@ class BufferMemoryCallback(BaseCallback):
             self.logger.record(f"{prefix}/stored_mb", usage.stored_bytes / 1e6)
             self.logger.record(f"{prefix}/ratio", usage.ratio)
             self.logger.record(f"{prefix}/bytes_per_transition", usage.stored_bytes / (buffer.size() * buffer.n_envs))
-            # Before the model samples itself, a replay buffer may not be able to: HER wants a finished episode.
+            # Before the model samples, a replay buffer may not be able to: HER needs a finished episode.
             if self.num_timesteps > getattr(self.model, "learning_starts", 0):
                 self.logger.record(f"{prefix}/sample_ms", 1e3 * self._sample_seconds(buffer))
 
@@ -75,12 +75,12 @@ class BufferMemoryCallback(BaseCallback):
         raise ValueError(f"BufferMemoryCallback needs a model with a replay or rollout buffer, {self.model} has none")
 
     def _sample_seconds(self, buffer: Any) -> float:
-        """Time for one batch. The random numbers are put back, so that the training goes on as if nothing had been drawn."""
+        """Time for one batch. The state of the random numbers is restored, so that the training is not changed."""
         batch_size = getattr(self.model, "batch_size", None)
         state = np.random.get_state()
         try:
             if isinstance(buffer, RolloutBuffer):
-                # The first `get` of a rollout rearranges the arrays: let it do so in a copy, and leave that out of the time.
+                # The first `get` of a rollout rearranges the arrays: do that in a copy, and do not measure it.
                 buffer = copy.copy(buffer)
                 next(buffer.get(batch_size))
                 start = time.perf_counter()
@@ -94,11 +94,11 @@ class BufferMemoryCallback(BaseCallback):
 
 
 class BufferCheckpointCallback(BaseCallback):
-    """Save model and buffer to a folder now and then; `resume(folder, env)` goes on from there after a crash or a stop.
+    """Save model and buffer to a folder regularly; `resume(folder, env)` continues from there after a crash or a stop.
 
-    Only what is new in the buffer is written. What the folder holds is replaced as a whole: a run that is killed at any moment
-    leaves the last complete checkpoint. It is taken between two rollouts, when all gradient steps are done, and once more when
-    `learn` ends.
+    Only new steps of the buffer are written. A checkpoint replaces the last one as a whole, so a run that is killed at any
+    moment leaves a complete checkpoint. Checkpoints are taken between two rollouts, when all gradient steps are done, and once
+    more when `learn` ends.
 
     :param save_freq: calls of ``env.step()`` from one checkpoint to the next, or a few more
     :param folder: of this run alone; is made if it does not exist. One that holds another run is refused
@@ -142,11 +142,11 @@ def _steps(name: str, given: Any) -> int:
 
 
 def transition_memory(buffer: BaseBuffer) -> MemoryUsage:
-    """What the transitions in a buffer take with all that belongs to them: observations, actions, rewards, ...
+    """Memory of the transitions in a buffer: observations, actions, rewards and so on.
 
-    Of plain arrays only the part that is filled counts: the system gives no memory for pages that were never written.
+    Of plain arrays, only the filled part counts: the system gives no memory to pages that were never written.
 
-    :param buffer: a replay or rollout buffer, of SB3 or of this library; a DummyVecRolloutBuffer takes what its buffers take
+    :param buffer: a replay or rollout buffer, of SB3 or of this library; a DummyVecRolloutBuffer counts all of its buffers
     """
     if isinstance(buffer, DummyVecRolloutBuffer):
         usages = [transition_memory(one) for one in buffer.buffers]

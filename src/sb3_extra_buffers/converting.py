@@ -1,4 +1,7 @@
-"""To and from SB3's own buffers: the same experience in another class. Below: contents, which knows a buffer's arguments."""
+"""Conversion to and from SB3's own buffers: the same experience in another class.
+
+Below: contents, which knows a buffer's arguments.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from sb3_extra_buffers.store.extract import on_host
 
 
 def compress_buffer(buffer: BaseBuffer, **options: Any) -> Any:
-    """The same experience in a buffer of this library: for files that SB3's own buffers have written.
+    """The same experience in a buffer of this library. Used for files that SB3's own buffers have written.
 
     :param buffer: one of SB3's or sb3-contrib's buffers; one of this library is given back as it is
     :param options: storage keywords of the new buffer, e.g. ``compression_method``
@@ -30,7 +33,9 @@ def compress_buffer(buffer: BaseBuffer, **options: Any) -> Any:
     made = _other_class(buffer, compressed_class, options)
     slots = to = _slots_of(buffer)
     is_shared = isinstance(buffer, ReplayBuffer) and buffer.optimize_memory_usage
-    if is_shared and buffer.full:  # where SB3 writes next, there is no transition: its observation belongs to the newest one
+    if (
+        is_shared and buffer.full
+    ):  # the slot that SB3 writes next holds no transition: its observation is the next_obs of the newest one
         slots = (buffer.pos + 1 + np.arange(buffer.buffer_size - 1)) % buffer.buffer_size
         to = np.arange(len(slots))
     names = made._column_names
@@ -80,7 +85,7 @@ def _slots_of(buffer: Any) -> Ints:
 
 
 def _plain_class(compressed_class: type) -> type:
-    """The class of SB3 or sb3-contrib that is behind one of this library."""
+    """The class of SB3 or sb3-contrib that a class of this library is derived from."""
     for one in compressed_class.__mro__:
         if one.__module__.partition(".")[0] in ("stable_baselines3", "sb3_contrib"):
             return one

@@ -1,8 +1,8 @@
 """Every error and warning of this library. At the bottom of the import order: nothing here imports anything of ours.
 
 SB3ExtraBuffersError
-├── CodecError            (also a ValueError)   a codec name, level or option that cannot be
-├── MissingBackendError   (also an ImportError) a codec whose package is not installed
+├── CodecError            (also a ValueError)   a codec name, level or option that does not exist
+├── MissingBackendError   (also an ImportError) a package that is needed and not installed
 ├── NativeLibraryError    (also an ImportError) the compiled library is missing, or not made for this package or machine
 ├── CorruptDataError      (also a ValueError)   bytes that are not what was written
 │   └── SegmentVersionError                     a file of a later version of this library
@@ -22,11 +22,11 @@ class SB3ExtraBuffersError(Exception):
 
 
 class CodecError(SB3ExtraBuffersError, ValueError):
-    """A codec name, level or option that cannot be."""
+    """A codec name, level or option that does not exist."""
 
 
 class MissingBackendError(SB3ExtraBuffersError, ImportError):
-    """A codec whose package is not installed."""
+    """A package that is needed, by a codec or a helper, is not installed."""
 
 
 class NativeLibraryError(SB3ExtraBuffersError, ImportError):
@@ -46,9 +46,9 @@ class ObservationError(SB3ExtraBuffersError, ValueError):
 
 
 class HeapFullError(SB3ExtraBuffersError, MemoryError):
-    """Frames do not fit into the bytes that they may take. What was stored before is as it was.
+    """The observations of a GPU buffer need more bytes than they may take. What was stored before is unchanged.
 
-    :param needed_bytes: how many they need
+    :param needed_bytes: bytes that they need
     """
 
     def __init__(self, message: str, needed_bytes: int) -> None:

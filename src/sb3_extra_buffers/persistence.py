@@ -1,7 +1,7 @@
 """Buffers from files: `load_buffer`. Below: all buffers, and segments. Beside: merging, which makes one buffer of several.
 
-Loading makes a new buffer from what the file says (spaces, arguments: data, never code), then puts the file's steps into it.
-With other sizes it puts them elsewhere; the encoded blocks stay as they are.
+Loading makes a new buffer as the file describes it (spaces and arguments: data, never code), then puts the file's steps into
+it. With other sizes, the steps go to other slots; the encoded blocks stay as they are.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def load_buffer(
     keep: bool = False,
     truncate_last_traj: bool = True,
 ) -> Any:
-    """Load what `buffer.save(path)` or `buffer.checkpoint(folder)` has written. No code of the file is run.
+    """Load a buffer that `buffer.save(path)` or `buffer.checkpoint(folder)` has written. No code of the file is run.
 
     :param path: a file, or a checkpoint folder
     :param buffer_size: another size, as the constructor takes it; the newest steps that fit are kept
-    :param n_envs: another number of envs, for replay buffers. Whole episodes are dealt to the new envs; where one has to be
-        cut so that all envs have equally many steps, that counts as a timeout
+    :param n_envs: another number of envs, for replay buffers. Whole episodes are distributed over the new envs. All envs must
+        have the same number of steps, so a few episodes are cut, which counts as a timeout
     :param device: torch device of the batches, and of the observations of GPU buffers
     :param compression_method: another codec; observations are encoded anew
     :param directory: of replay buffers on the host: where compressed observations are kept in files. What a buffer with
@@ -68,7 +68,7 @@ def load_buffer(
         next begins new ones then. False leaves the buffer exactly as it was: what is added next continues them
     :return: a buffer of the class that was saved
     """
-    get_device(device)  # a device that cannot be is no fault of the file
+    get_device(device)  # a device that does not exist is not the file's fault
     with _faults_of(path), open_stored(path) as stored:
         buffer_class = _class_of(stored)
         if env is not None and not issubclass(buffer_class, HerReplayBuffer):
@@ -160,7 +160,7 @@ def _class_of(stored: StoredBuffer) -> Any:
 
 
 def _make(buffer_class: Any, about: dict[str, Any], size: int, n_envs: int, device: Any, changes: dict[str, Any]) -> Any:
-    """An empty buffer as a file describes it, but for some arguments."""
+    """An empty buffer as a file describes it, with some arguments replaced."""
     described = arguments_from_json(about.get("arguments"))
     if foreign := described.keys() & {"directory", "keep", "env", "device"}:
         raise CorruptDataError(f"The file gives {sorted(foreign)}, which no file may")
@@ -246,7 +246,7 @@ def _put_all(buffer: Any, stored: StoredBuffer, to: Ints, *, encode: bool = Fals
 def rescue_buffer(stored: StoredBuffer, gaps: Sequence[int], *, device: Any = "auto") -> Any:
     """A buffer of steps some of which may be missing; where they are, an episode ends by a timeout.
 
-    :param gaps: steps after which others are missing
+    :param gaps: steps that are followed by a gap
     """
     check_rescue(stored, gaps)
     buffer_class, n_envs = _class_of(stored), stored.about["n_envs"]
@@ -283,7 +283,7 @@ def check_rescue(stored: StoredBuffer, gaps: Sequence[int]) -> None:
 
 
 def check_spaces(buffer: Any, env: VecEnv) -> None:
-    """ValueError unless a buffer was made for envs of these spaces, as many of them."""
+    """Raise ValueError unless a buffer was made for the spaces and the number of these envs."""
     for name in ("observation_space", "action_space"):
         saved, given = getattr(buffer, name), getattr(env, name)
         if saved != given:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-#: Key of the only leaf of a space that is no Dict.
+#: Key of the only leaf of a space that is not a Dict.
 PLAIN = "observation"
 
 
@@ -23,7 +23,7 @@ class Leaf:
 
     @property
     def is_image(self) -> bool:
-        """Whether SB3 takes it for an image: a Box of uint8, 0 to 255, with three axes."""
+        """Whether SB3 treats it as an image: a Box of uint8, 0 to 255, with three axes."""
         box = self.space
         return (
             isinstance(box, spaces.Box) and len(self.shape) == 3 and self.dtype == np.uint8

@@ -13,7 +13,7 @@ out = np.empty_like(frames)
 codec.decode(data, out)  # fills out, or raises CorruptDataError
 ```
 
-Others' codecs are made known by `register_codec`.
+`register_codec` adds codecs of other packages.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The whole contract of a codec, and the few bytes that stand before every encoded block.
+"""The contract of a codec, and the header of an encoded block.
 
 An encoded block is `tag (1 byte) | CRC-32 of tag and payload (4 bytes, little endian) | payload`. The tag says whether the
-payload is the frames themselves (RAW, where the codec would not have helped) or the codec's own bytes (CODED).
+payload is the uncompressed frames (RAW, if the codec would not make them smaller) or the codec's own bytes (CODED).
 
-The author of a codec defines `compress` and `decompress`, which do not see that header. Its users call `encode` and `decode`.
+A codec defines `compress` and `decompress`, which do not see the header. Users of a codec call `encode` and `decode`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Frames(IntEnum):
     """How the native core keeps the blocks of a codec. Numbered as ``SB3X_FRAMES_RAW`` and so on in native/sb3x.h."""
 
     RAW = 0  #: as they are
-    DELTA = 1  #: as patches, which the core writes and reads itself, frame by frame
+    DELTA = 1  #: as patches, which the core itself writes and reads, frame by frame
     CODEC = 2  #: whole blocks, encoded and decoded by the codec
 
 
@@ -49,23 +49,23 @@ class Codec(ABC):
     """Frames of a block <-> fewer bytes. A value: no state, comparable, hashable, picklable, safe in threads.
 
     A subclass is a frozen dataclass whose fields are the options of the codec, all with defaults. It sets `name`, defines
-    `compress` and `decompress`, and is made known by `register_codec`.
+    `compress` and `decompress`, and is registered by `register_codec`.
     """
 
-    #: The name that it is registered under
+    #: The name under which it is registered
     name: ClassVar[str]
-    #: Lowest and highest level, or None for a codec without levels. With levels there is a field ``level: int``
+    #: Lowest and highest level, or None for a codec without levels. A codec with levels has a field ``level: int``
     levels: ClassVar[tuple[int, int] | None] = None
     #: How the native core keeps blocks of this codec. Only with CODEC are `compress` and `decompress` used by buffers
     frames: ClassVar[Frames] = Frames.CODEC
     #: A format that the native core can read. Then buffers do not use `decompress`
     format: ClassVar[Format] = Format.OWN
-    #: Bytes of frames that a buffer encodes together at most, unless its user says how many frames. More of them are smaller,
-    #: but to read one frame, all that were encoded with it are decoded
+    #: The most bytes of frames that a buffer encodes together, unless its user sets `block_frames`. More bytes compress
+    #: better, but to read one frame, all frames that were encoded with it are decoded
     piece_bytes: ClassVar[int] = 1 << 16
-    #: Whether decoding takes so long, without the GIL, that it is worth handing it to threads
+    #: Whether decoding releases the GIL and takes long enough to pay for threads
     uses_threads: ClassVar[bool] = True
-    #: The work of decoding, in copies of what comes out: a fixed part, and one for each byte that goes in. For `auto`
+    #: The work of decoding, in copies of the decoded bytes: a fixed part, and a part per encoded byte. Used by `auto`
     work: ClassVar[tuple[float, float]] = (2.0, 20.0)
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Codec(ABC):
         """Bytes from which `decode` gives back exactly these frames; at most 5 bytes longer than the frames.
 
         :param frames: C-contiguous uint8 array ``(frames, frame_bytes)``
-        :param base: a frame ``(frame_bytes,)`` that the frames may resemble, needed again to decode
+        :param base: a frame ``(frame_bytes,)`` that the frames may resemble; `decode` needs the same one
         """
         check_frames("frames", frames, base)
         payload = self.compress(frames, base)
@@ -87,7 +87,7 @@ class Codec(ABC):
         return with_header(CODED, payload)
 
     def decode(self, data: Readable, out: Bytes, base: Bytes | None = None, *, verify: bool = True) -> None:
-        """Fill ``out`` with the frames, or with the first of them when ``out`` has fewer rows.
+        """Fill ``out`` with the frames, or with the first frames if ``out`` has fewer rows.
 
         :param data: what `encode` returned
         :param out: C-contiguous uint8 array ``(frames, frame_bytes)``, owned by the caller
@@ -106,11 +106,11 @@ class Codec(ABC):
         self.decompress(payload, out, base)
 
     def prepare(self) -> None:  # noqa: B027  most codecs have nothing to prepare
-        """Do now what the first `encode` would have to wait for, e.g. compile. Nothing for most codecs."""
+        """Do slow work of the first `encode` ahead of time, e.g. compile. Most codecs do nothing."""
 
     @property
     def spec(self) -> str:
-        """The shorthand that makes this codec again, e.g. ``"zstd/3"``."""
+        """The shorthand for this codec, e.g. ``"zstd/3"``."""
         level = getattr(self, "level", None)
         return self.name if level is None else f"{self.name}/{level}"
 
@@ -123,29 +123,32 @@ class Codec(ABC):
 
     @abstractmethod
     def compress(self, frames: Bytes, base: Bytes | None) -> Readable | None:
-        """The codec's own bytes for a block, or None when it would not help; see `encode`. Must not change the frames."""
+        """The codec's own bytes for a block, or None if they would not be smaller; see `encode`.
+
+        Must not change the frames.
+        """
 
     @abstractmethod
     def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         """Fill ``out`` from what `compress` returned, or raise CorruptDataError; see `decode`.
 
-        ``out`` may have fewer rows than were compressed: then only the first frames are asked for. The payload may be
-        damaged, and must never lead to a write outside of ``out``.
+        ``out`` may have fewer rows than were compressed: then only the first frames are needed. The payload may be
+        damaged; even then nothing may be written outside of ``out``.
         """
 
     def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes | Bytes:
-        """The first ``n_bytes`` that were compressed, or more of them, in memory of their own. This is what buffers read by.
+        """At least the first ``n_bytes`` that were compressed, in new memory. Buffers read by this method.
 
-        A codec whose library returns bytes saves a copy by defining it.
+        If the codec's library returns bytes, overriding this saves a copy.
 
-        :param most: no piece has more bytes: a payload that says so is damaged
+        :param most: the most bytes that a piece can have; a payload that claims more is damaged
         """
         out = np.empty((1, n_bytes), np.uint8)
         self.decompress(payload, out, None)
         return out
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickled by name and options, so that the class may live elsewhere, or a stand-in may be all there is."""
+        """Pickle the name and options, so that the class may move, and a stand-in may read it."""
         from sb3_extra_buffers.codecs.registry import is_registered, restore_codec
 
         if is_registered(type(self)):
@@ -154,7 +157,7 @@ class Codec(ABC):
 
 
 def check_frames(name: str, frames: Bytes, base: Bytes | None) -> None:
-    """Refuse arrays whose memory is not what the core and the libraries take it for: they are given its address only."""
+    """Refuse arrays with another memory layout: the core and the libraries get only an address."""
     if not _is_bytes(frames, 2):
         raise ValueError(f"{name} must be a C-contiguous uint8 array (frames, frame_bytes), got {_described(frames)}")
     if base is not None and not (_is_bytes(base, 1) and base.size == frames.shape[1]):
@@ -172,12 +175,12 @@ def _described(array: Any) -> str:
 
 
 def with_header(tag: int, payload: Readable) -> bytes:
-    """A block as it is kept: tag, CRC and payload."""
+    """A block as it is stored: tag, CRC and payload."""
     return b"".join((bytes((tag,)), zlib.crc32(payload, tag).to_bytes(4, "little"), payload))
 
 
 def split_header(data: Readable, *, verify: bool) -> tuple[int, memoryview]:
-    """Tag and payload of a block; raises CorruptDataError where they cannot be right."""
+    """Tag and payload of a block, or CorruptDataError."""
     view = memoryview(data).cast("B")
     if len(view) < HEADER_BYTES or view[0] not in (RAW, CODED):
         raise CorruptDataError(f"These {len(view)} bytes are not an encoded block: they do not start with a block header")
@@ -188,14 +191,14 @@ def split_header(data: Readable, *, verify: bool) -> tuple[int, memoryview]:
 
 
 def fill(out: Bytes, decoded: Readable, name: str) -> None:
-    """Copy decoded bytes into ``out``, or say that they are too few."""
+    """Copy decoded bytes into ``out``; CorruptDataError if they are too few."""
     if len(decoded) < out.nbytes:
         raise CorruptDataError(f"{name}: a block decoded to {len(decoded)} bytes, {out.nbytes} were expected")
     out.reshape(-1)[:] = np.frombuffer(decoded, np.uint8, out.nbytes)
 
 
 def check_length(decoded: bytes, n_bytes: int, name: str) -> bytes:
-    """What was decoded, if it is long enough."""
+    """The decoded bytes; CorruptDataError if they are too few."""
     if len(decoded) < n_bytes:
         raise CorruptDataError(f"{name}: a block decoded to {len(decoded)} bytes, {n_bytes} were expected")
     return decoded

@@ -1,8 +1,7 @@
 """`delta`: each frame as patches on the one before it. The fastest to read: patches go straight into the batch.
 
-The first frame of a block is patched onto the base, a frame that the store keeps for many blocks (all zeros without one);
-so is a frame that has little in common with the one before it, as after a reset. The patches are written and read by the
-native core.
+The first frame of a block is patched onto the base, a frame that the store keeps for many blocks (all zeros if there is none).
+So is a frame that has little in common with the previous one, as after a reset. The native core writes and reads the patches.
 """
 
 from __future__ import annotations

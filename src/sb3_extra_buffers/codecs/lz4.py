@@ -10,7 +10,7 @@ from sb3_extra_buffers.errors import CorruptDataError
 
 #: Negative levels trade size for speed; beyond this lz4 itself stops distinguishing them.
 _FASTEST = -65537
-#: A byte of LZ4 stands for at most 255.
+#: One byte of LZ4 decodes to at most 255 bytes.
 _BEST_RATIO = 255
 _WORK = (1.5, 6.0)
 
@@ -21,7 +21,7 @@ class Lz4Frame(Codec):
 
     name: ClassVar[str] = "lz4-frame"
     format: ClassVar[Format] = Format.LZ4_FRAME
-    uses_threads: ClassVar[bool] = False  # the library is so fast that a hand-over takes longer
+    uses_threads: ClassVar[bool] = False  # the library is so fast that passing work to a thread takes longer
     work: ClassVar[tuple[float, float]] = _WORK
     levels: ClassVar[tuple[int, int] | None] = (_FASTEST, 16)
     level: int = 0
@@ -44,7 +44,7 @@ class Lz4Frame(Codec):
     def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes:
         import lz4.frame
 
-        # Bytes 6 to 13 say how many bytes there are, and lz4 asks for memory before it finds out.
+        # Bytes 6 to 13 claim the decoded size, and lz4 allocates that much before it decodes.
         if len(payload) < 15 or not n_bytes <= int.from_bytes(payload[6:14], "little") <= most:
             raise CorruptDataError(f"lz4-frame: {len(payload)} bytes do not hold the {n_bytes} that were expected")
         try:
@@ -78,7 +78,7 @@ class Lz4Block(Codec):
     def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         import lz4.block
 
-        # The block begins with its size. More than LZ4 can reach would only be noticed for want of memory.
+        # The block begins with its decoded size. A size that LZ4 cannot reach would otherwise only fail as a lack of memory.
         if int.from_bytes(payload[:4], "little") > _BEST_RATIO * len(payload):
             raise CorruptDataError(f"lz4-block: {len(payload)} bytes cannot hold as many as they say")
         try:

@@ -39,7 +39,7 @@ class Gzip(Codec):
 
     def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
         try:
-            # max_length: only as far as needed, and no more than there is room for
+            # max_length: decode only as much as is needed, and no more than fits
             decoded = zlib.decompressobj().decompress(payload, out.nbytes)
         except zlib.error as error:
             raise CorruptDataError(f"gzip: {error}") from error

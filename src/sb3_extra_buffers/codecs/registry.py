@@ -23,16 +23,16 @@ from sb3_extra_buffers.errors import CodecError, FallbackWarning, MissingBackend
 
 #: `igzip3`, `igzip/3`, `zstd-5` (level -5), `lz4-frame/5`
 SHORTHAND = re.compile(r"^((?:[A-Za-z]+)|(?:[\w\-]+/))(\-?[0-9]+)$")
-#: Names that the shorthand can hold.
+#: Names that can be followed by a level.
 _NAME = re.compile(r"[A-Za-z][\w\-]*", re.ASCII)
 
-#: Not codecs, but tastes: by them, a buffer chooses a codec that suits its observations.
+#: Not codecs, but preferences, by which a buffer chooses a codec for its observations.
 AUTO = ("auto", "auto-fast", "auto-small")
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What was registered under a name; see `register_codec`."""
+    """A registered codec; see `register_codec`."""
 
     name: str
     codec: type[Codec] | str
@@ -41,7 +41,7 @@ class Entry:
     stand_in: str | None = None
 
     def load(self) -> type[Codec]:
-        """The codec's class, which may first have to be imported."""
+        """The codec's class; imports it if necessary."""
         if not isinstance(self.codec, str):
             return self.codec
         module, _, class_name = self.codec.partition(":")
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def install_command(self) -> str | None:
-        """What to type where the backend is missing."""
+        """The command that installs a missing backend."""
         return f'pip install "{self.install}"' if self.install else None
 
     def import_backend(self) -> None:
@@ -78,7 +78,7 @@ class Entry:
             raise self._missing(self.backend, error) from error
 
     def _missing(self, module: str, error: ImportError | None = None) -> MissingBackendError:
-        """The error for a module that was not found, or is there but cannot be imported."""
+        """The error for a module that is not installed, or cannot be imported."""
         needed = self.backend if self.backend and not self.is_installed else module
         package = _package(needed)
         reason = f"cannot import {module} ({error})" if error and installed(package) else f"needs the {package} package"
@@ -86,7 +86,7 @@ class Entry:
 
 
 _entries: dict[str, Entry] = {}
-#: Name -> what was registered under it. To be read only; `register_codec` adds to it.
+#: Name -> registered codec. Read-only; `register_codec` adds to it.
 CODECS: Mapping[str, Entry] = MappingProxyType(_entries)
 
 
@@ -99,17 +99,17 @@ def register_codec(
     stand_in: str | None = None,
     replace: bool = False,
 ) -> None:
-    """Make a codec known under a name, wherever this library takes the name of a codec.
+    """Register a codec under a name, which can then be used wherever this library takes the name of a codec.
 
-    Names belong to a process: one that loads what a codec has written must register it first.
+    Names belong to a process: a process that loads data of this codec must register it first.
 
-    :param name: letters, digits, ``-`` and ``_``, beginning with a letter; not letters and a number, which would be a level
+    :param name: letters, digits, ``-`` and ``_``, beginning with a letter. It must not end in a number, which would be a level
     :param codec: a subclass of `Codec` with this ``name``, or ``"module:Class"``, to be imported when it is first used
-    :param backend: module that the codec needs; that of ``"module:Class"`` by default. Where it is not installed, the codec
+    :param backend: module that the codec needs; by default that of ``"module:Class"``. If it is not installed, the codec
         is not among `available_codecs`
-    :param install: what ``pip install`` is to be given where the backend is missing, e.g. ``"my-codecs[fast]"``
-    :param stand_in: registered codec that reads and writes the same format; used, with a warning, where the backend is missing
-    :param replace: whether the name may be taken already
+    :param install: argument of ``pip install`` for a missing backend, e.g. ``"my-codecs[fast]"``
+    :param stand_in: registered codec that reads and writes the same format; used, with a warning, if the backend is missing
+    :param replace: replace a codec of this name
     """
     _check_name(name)
     if name in _entries and not replace:
@@ -129,7 +129,7 @@ def register_codec(
 
 
 def available_codecs() -> list[str]:
-    """Names of the codecs whose backend is installed, none of them by a stand-in."""
+    """Names of the codecs whose own backend is installed."""
     return [name for name, entry in CODECS.items() if entry.is_installed]
 
 
@@ -155,7 +155,7 @@ def make_codec(spec: str, options: Mapping[str, Any] | None = None, **defaults: 
 
 
 def restore_codec(name: str, options: Mapping[str, Any]) -> Codec:
-    """The codec that saved bytes were written with, or an error that says how to make it known. Pickled codecs call this.
+    """The codec that saved bytes were written with, or an error that says how to register it. Pickled codecs call this.
 
     :param name: its name
     :param options: its options
@@ -169,7 +169,7 @@ def restore_codec(name: str, options: Mapping[str, Any]) -> Codec:
 
 
 def is_registered(codec: type[Codec]) -> bool:
-    """Whether the name of this class leads to this class."""
+    """Whether this class is registered under its name."""
     entry = CODECS.get(getattr(codec, "name", ""))
     with contextlib.suppress(CodecError, MissingBackendError):
         return entry is not None and entry.load() is codec
@@ -213,7 +213,7 @@ def _arguments(name: str, codec: type[Codec], given: Mapping[str, Any], defaults
 def _make_stand_in(
     entry: Entry, stand_in: Entry, given: Mapping[str, Any], defaults: Mapping[str, Any], reason: MissingBackendError
 ) -> Codec:
-    """Options and levels are still those of the codec that was asked for."""
+    """The stand-in for a codec, with the options and levels of that codec."""
     stand_in.import_backend()
     codec = wanted = stand_in.load()
     with contextlib.suppress(MissingBackendError):  # its module may not be importable without the backend
@@ -262,12 +262,12 @@ def _check_class(name: str, codec: Any) -> None:
 
 
 def _close_names(name: str) -> list[str]:
-    """Codecs that a misspelled name may have meant: those that begin so, or look alike."""
+    """Codecs that a misspelled name may mean: names with the same beginning, or similar ones."""
     lower = {codec.lower(): codec for codec in (*CODECS, *AUTO)}
     before_level = name.lower().partition("/")[0]
     if before_level in AUTO:  # which has no levels
         return [before_level]
-    for codec in CODECS:  # a level that lacks its slash
+    for codec in CODECS:  # a level without its slash
         if name.startswith(codec) and name.removeprefix(codec).isdecimal():
             return [f"{codec}/{name.removeprefix(codec)}"]
     begun = [codec for key, codec in lower.items() if name and key.startswith(name.lower())]

@@ -1,7 +1,7 @@
 """`rle`: runs of equal values, for segmentation masks and palette frames. They are found and written by the native core.
 
-A payload is `count of runs (4 bytes) | values | lengths`. A run that is longer than `runs_type` can say is split, never
-overflowed. Values are compared as unsigned integers of their size, so NaN and -0.0 stay what they are.
+A payload is `count of runs (4 bytes) | values | lengths`. A run that is too long for `runs_type` is split; it never
+overflows. Values are compared as unsigned integers of their size, so NaN and -0.0 keep their bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sb3_extra_buffers.errors import CodecError, CorruptDataError
 
 Items = NDArray[Any]
 
-#: What the count in a payload can say.
+#: The largest count that a payload can hold.
 _MOST_RUNS = 2**32 - 1
 
 
@@ -84,5 +84,5 @@ class Rle(Codec):
         return native.find_runs(items, longest, most, np.dtype(self.runs_type))
 
     def _write_runs(self, values: Items, lengths: Items, out: Items) -> int:
-        """Write runs until ``out`` is full; how many items were written."""
+        """Write runs until ``out`` is full. Returns how many items were written."""
         return native.write_runs(values, lengths, out)

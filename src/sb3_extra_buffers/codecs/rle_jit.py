@@ -3,7 +3,7 @@
 The kernels call nothing outside of this file, and are compiled anew in every process, without numba's cache. pip leaves the
 cache behind when it upgrades a package, and numba may take it for current: older versions compare only the size and the time
 of the file. Compiling takes 1.5 s for the first pair of dtypes and 0.6 s for each further one; with the cache it was 0.6 s and
-0.01 s (2 cores, numba 0.68). Who does not want to wait takes `rle`, which has nothing to compile.
+0.01 s (2 cores, numba 0.68). `rle` has nothing to compile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sb3_extra_buffers.codecs.rle import Items, Rle
 
 
 def _find_kernel(items: Any, longest: int, values: Any, lengths: Any) -> int:
-    """Runs of equal items, split where one is longer than ``longest``; how many, or -1 if there is no room for them."""
+    """Find runs of equal items, split at ``longest``. Returns how many, or -1 if there are too many."""
     n = items.size
     count = 0
     i = 0
@@ -39,7 +39,7 @@ def _find_kernel(items: Any, longest: int, values: Any, lengths: Any) -> int:
 
 
 def _write_kernel(values: Any, lengths: Any, out: Any) -> int:
-    """Write runs until ``out`` is full; how many items were written."""
+    """Write runs until ``out`` is full. Returns how many items were written."""
     filled = 0
     n = out.size
     for i in range(values.size):
@@ -74,7 +74,7 @@ class RleJit(Rle):
         self.decode(self.encode(frames), np.empty_like(frames), verify=False)
 
     def _find_runs(self, items: Items, longest: int, most: int) -> tuple[Items, Items] | None:
-        # For numba, arrays that are read-only or not aligned are other types, for which it would compile anew.
+        # For numba, read-only or unaligned arrays are other types, for which it would compile again.
         items = items.view()
         items.flags.writeable = False
         values, lengths = np.empty(most, items.dtype), np.empty(most, self.runs_type)

@@ -60,7 +60,9 @@ class Zstd(Codec):
         if _contexts.decompressor is None:
             _contexts.decompressor = zstandard.ZstdDecompressor()
         try:
-            if not n_bytes <= zstandard.frame_content_size(payload) <= most:  # zstd asks for memory before it finds out
+            if (
+                not n_bytes <= zstandard.frame_content_size(payload) <= most
+            ):  # zstd allocates the claimed size before it decodes
                 raise CorruptDataError(f"zstd: {len(payload)} bytes do not hold the {n_bytes} that were expected")
             return check_length(_contexts.decompressor.decompress(payload), n_bytes, self.name)
         except zstandard.ZstdError as error:
@@ -78,7 +80,7 @@ class Zstd(Codec):
                 return
             if content_size < out.nbytes:
                 raise CorruptDataError(f"zstd: a block of {content_size} bytes cannot fill {out.nbytes} bytes")
-            # The first frames only: decode no further than they reach.
+            # Only the first frames are needed: do not decode more.
             wanted, filled = memoryview(out.reshape(-1)), 0
             with _contexts.decompressor.stream_reader(payload) as reader:
                 while filled < len(wanted):
@@ -98,5 +100,5 @@ def _zstandard() -> Any:
 
 
 def _without_memory(error: Exception) -> MemoryError | None:
-    """The MemoryError that an error of zstandard stands for, if it does."""
+    """The MemoryError for an error of zstandard that means so; else None."""
     return MemoryError(f"zstd: {error}") if "not enough memory" in str(error) else None

@@ -1,4 +1,4 @@
-"""Compressed buffers for Stable-Baselines3, and what belongs to them."""
+"""Compressed buffers for Stable-Baselines3, and helpers for their dtypes."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ _SAVED_OPTIONS = ("dtypes", "compression_method", "compression_kwargs")
 
 
 class CompressedArray(ArrayView):
-    """An array of shape ``(*shape, *obs_shape)`` that begins as zeros and keeps each observation compressed on its own.
+    """An array of shape ``(*shape, *obs_shape)`` that begins as zeros. Each observation is compressed on its own.
 
-    Indexing reads and writes what it would read and write in a plain ndarray; reads give new arrays, never views.
+    Indexing works as in a plain ndarray, but reading returns new arrays, never views.
 
-    :param shape: leading axes, one cell each
+    :param shape: leading axes; they number the cells
     :param dtype: dtype of an observation
     :param obs_shape: shape of an observation
     :param buffer: must be None: cells have no memory that could be given
@@ -69,7 +69,7 @@ class CompressedArray(ArrayView):
         self._options = options
 
     def memory_usage(self) -> MemoryUsage:
-        """What the written cells would take as a plain array, and what they take."""
+        """Bytes of the written cells in a plain array, and bytes that are stored."""
         with self.leaf.lock:
             return self.leaf.store.memory_usage()
 

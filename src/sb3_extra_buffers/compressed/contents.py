@@ -1,4 +1,4 @@
-"""Buffer <-> Contents: what a buffer consists of, whatever its class, and a buffer like another with other sizes.
+"""Buffer <-> Contents: the parts of a buffer of any class, and how to make a similar buffer with other sizes.
 
 Above: the mixin's `save` and `slice`, and persistence, which loads. Below: segments.
 """
@@ -23,14 +23,14 @@ from sb3_extra_buffers.segments.spaces import space_to_json
 from sb3_extra_buffers.store.format import number_dtype
 from sb3_extra_buffers.store.leaf import LeafStore
 
-#: Arguments that are not read from a buffer: they are given anew, or follow from its spaces. A file from elsewhere must not
-#: say which directory is written to.
+#: Arguments that are not read from a buffer: they are given again, or follow from its spaces. A file from someone else must
+#: not name a directory to write to.
 _GIVEN = {
     "self", "args", "kwargs", "buffer_size", "observation_space", "action_space", "device", "n_envs", "env",
     "optimize_memory_usage", "buffers", "directory", "keep",
 }  # fmt: skip
 
-#: All classes that a file may name, and where they are. Nothing else is ever imported for a file.
+#: All classes that a file may name, and their modules. Nothing else is ever imported for a file.
 CLASSES = {
     name: module
     for module, names in {
@@ -63,9 +63,9 @@ _SCRATCH = ("seq_start_indices",)
 
 
 def contents_of(buffer: Any, slots: Ints) -> Contents:
-    """What a buffer consists of. Its arrays are not copied: whoever asks holds its lock.
+    """The parts of a buffer. Arrays are not copied, so the caller must hold the lock.
 
-    :param slots: where its steps are, the oldest first
+    :param slots: the slots of its steps, oldest first
     """
     generator_ready = bool(getattr(buffer, "generator_ready", False))
     arrays: dict[str, NDArray[Any]] = {}
@@ -90,7 +90,7 @@ def contents_of(buffer: Any, slots: Ints) -> Contents:
 
 
 def description_of(buffer: Any) -> dict[str, Any]:
-    """What makes an empty buffer like this one, beside its sizes, as JSON."""
+    """What is needed, besides sizes, to make an empty buffer like this one, as JSON."""
     return {
         "arguments": arguments_of(buffer), "observation_space": space_to_json(buffer.observation_space),
         "action_space": space_to_json(buffer.action_space),
@@ -98,12 +98,12 @@ def description_of(buffer: Any) -> dict[str, Any]:
 
 
 def class_named(name: str) -> Any:
-    """One of `CLASSES`, imported now: sb3-contrib may not be installed."""
+    """Import one of `CLASSES`. Done late, because sb3-contrib may not be installed."""
     return getattr(import_module(CLASSES[name]), name)
 
 
 def known_class(buffer: Any) -> type:
-    """The class of this library that a buffer is, or that its class was derived from."""
+    """The class of this library that a buffer has, or that its class is derived from."""
     package = __name__.partition(".")[0]
     for one in type(buffer).__mro__:
         if one.__module__.partition(".")[0] == package:
@@ -112,14 +112,14 @@ def known_class(buffer: Any) -> type:
 
 
 def constructor_arguments(buffer: Any, made_class: type) -> dict[str, Any]:
-    """What a class, or one behind it, would be given to make a buffer like this one, as far as the buffer has it."""
+    """Arguments of a class, or of its bases, that would make a buffer like this one, as far as the buffer keeps them."""
     constructors = [vars(one)["__init__"] for one in made_class.__mro__ if "__init__" in vars(one)]
     names = dict.fromkeys(name for one in constructors for name in inspect.signature(one).parameters)
     return {name: getattr(buffer, name) for name in names if name not in _GIVEN and hasattr(buffer, name)}
 
 
 def arguments_of(buffer: Any) -> dict[str, Any]:
-    """The arguments that make a buffer like this one, as JSON, beside spaces and sizes."""
+    """The arguments that make a buffer like this one, except spaces and sizes, as JSON."""
     made_class = known_class(buffer)
     arguments = constructor_arguments(buffer, made_class)
     arguments |= {name: getattr(buffer._options, name) for name in buffer._storage_keywords() if name not in _GIVEN}
@@ -152,7 +152,7 @@ def argument_to_json(value: Any, name: str) -> Any:
 
 
 def arguments_from_json(said: Any) -> dict[str, Any]:
-    """Arguments for a constructor. CorruptDataError if they are no arguments."""
+    """Arguments for a constructor, from JSON. CorruptDataError if they are not valid."""
     if not isinstance(said, dict):
         raise CorruptDataError("A file describes no arguments of its buffer")
     arguments = dict(said)
@@ -182,14 +182,14 @@ def arguments_from_json(said: Any) -> dict[str, Any]:
 
 
 def put_steps(buffer: Any, run: Run, to: Ints, *, encode: bool = False) -> None:
-    """Put steps into cells of a buffer; see `put_run`. `pos` stays where it is."""
+    """Put steps into cells of a buffer; see `put_run`. Does not change `pos`."""
     put_run(contents_of(buffer, np.arange(0)), run, to, encode=encode)
 
 
 def cells_for(n_steps: int, n_envs: int, slots: Ints) -> Ints:
-    """Where the last steps go: the newest to the last of these slots, those that do not fit nowhere.
+    """Cells for the last steps: the newest step goes to the last of these slots. Steps that do not fit have no cell.
 
-    :return: ``(n_steps, n_envs)``, -1 for nowhere
+    :return: ``(n_steps, n_envs)``, -1 for no cell
     """
     to = np.full((n_steps, n_envs), -1, np.int64)
     kept = min(n_steps, len(slots))
@@ -198,7 +198,7 @@ def cells_for(n_steps: int, n_envs: int, slots: Ints) -> Ints:
 
 
 def restore_state(buffer: Any, about: dict[str, Any], whole: dict[str, NDArray[Any]]) -> None:
-    """Let a buffer stand where the one stood that was saved: same slots, same envs."""
+    """Restore `pos`, `full` and the other state of the saved buffer, which has the same slots and envs."""
     pos, full, is_ready = (about.get(name) for name in ("pos", "full", "generator_ready"))
     if type(pos) is not int or not 0 <= pos <= buffer.buffer_size or type(full) is not bool:
         raise CorruptDataError(f"A file is damaged: it says pos={pos!r} and full={full!r} of {buffer.buffer_size} slots")
@@ -217,24 +217,24 @@ def restore_state(buffer: Any, about: dict[str, Any], whole: dict[str, NDArray[A
 
 
 def stand_at(buffer: Any, pos: int, full: bool) -> None:
-    """Let a buffer stand at a slot, as one that has gone round once if it is full."""
+    """Set `pos` and `full`; a full buffer has wrapped around once."""
     buffer.pos, buffer.full = pos, full
     if hasattr(buffer, "_age"):  # one of ours
         buffer._age = pos + (buffer.buffer_size if full and pos < buffer.buffer_size else 0)
 
 
 def _shapes_of(array: NDArray[Any], is_ready: Any) -> list[tuple[int, ...]]:
-    """The shape of an array that SB3 has made, and those that it gives it before the first minibatch of a rollout."""
+    """The shapes of an array: as SB3 makes it, and as SB3 flattens it before the first minibatch of a rollout."""
     shapes = [array.shape]
     if is_ready and array.ndim >= 2:
         shapes.append(RolloutBuffer.swap_and_flatten(array).shape)
-    if is_ready and array.ndim >= 3:  # states of LSTMs, which have the envs one axis later
+    if is_ready and array.ndim >= 3:  # states of LSTMs, where the envs are one axis later
         shapes.append(RolloutBuffer.swap_and_flatten(array.swapaxes(1, 2)).shape)
     return shapes
 
 
 def flatten_columns(buffer: Any) -> None:
-    """Let observations be as SB3 leaves them when a rollout was read."""
+    """Flatten the columns as SB3 does when a rollout is read."""
     columns = buffer.observations
     if isinstance(columns, dict):
         columns.update({key: RolloutBuffer.swap_and_flatten(column) for key, column in columns.items()})

@@ -13,12 +13,12 @@ from sb3_extra_buffers.codecs import AUTO, make_codec
 
 
 def has_numba() -> bool:
-    """Whether `rle-jit` is itself, compiled by numba, not `rle` in its place."""
+    """Whether numba is installed, which `rle-jit` needs; without it, `rle` takes its place."""
     return installed("numba")
 
 
 def has_igzip() -> bool:
-    """Whether `igzip` is itself, not `gzip` in its place."""
+    """Whether isal is installed, which `igzip` needs; without it, `gzip` takes its place."""
     return installed("isal")
 
 
@@ -40,9 +40,9 @@ def find_smallest_dtype(max_val: float, signed: bool = False, fallback: Any = np
 def find_buffer_dtypes(
     obs_shape: int | tuple[int, ...], elem_dtype: DTypeLike = np.uint8, compression_method: str = "auto"
 ) -> dict[str, Any]:
-    """`dtypes=` for a compressed buffer: store in this dtype, with the smallest run lengths that fit an observation.
+    """`dtypes=` for a compressed buffer: the stored dtype, and the smallest run-length dtype that fits an observation.
 
-    A codec that has to compile something does so now, so that the first `add` need not wait for it.
+    A codec that has to be compiled is compiled now, so that the first `add` does not wait for it.
 
     :param obs_shape: shape of an observation
     :param elem_dtype: dtype of an observation

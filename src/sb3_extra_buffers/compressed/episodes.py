@@ -1,7 +1,8 @@
-"""Where episodes begin and end in a replay buffer whose steps were put elsewhere: cut, dealt, or loaded. Above: persistence.
+"""Begin and end of episodes in a replay buffer whose steps were cut, distributed over other envs, or loaded. Above:
+persistence.
 
-Steps that follow each other in a buffer count as one trajectory, for n-step returns and for hindsight. Where something else
-follows than what did, an episode ends, by a timeout: its last step is learned from as before, and nothing goes beyond it.
+For n-step returns and hindsight, consecutive steps in a buffer are one trajectory. Where the next step is not the original
+one, the episode must end. It ends with a timeout: its last step is still learned from, and no return reaches beyond it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from sb3_extra_buffers.segments.runs import Ints, StoredBuffer
 
 
 def stand_with_episodes(buffer: Any, n_steps: int, cut: Ints) -> None:
-    """Let a buffer stand behind steps that were put into its first slots.
+    """Set `pos` after steps that were put into the first slots, and end the episodes that were cut.
 
-    :param cut: cells after which something else follows than what did
+    :param cut: cells whose next step is not the original one
     """
     end_episodes(buffer, cut)
     buffer._stand_after(n_steps)
@@ -29,7 +30,7 @@ def stand_with_episodes(buffer: Any, n_steps: int, cut: Ints) -> None:
 
 
 def end_episodes(buffer: Any, cut: Ints) -> None:
-    """Let episodes end, by a timeout, where something else follows that did not follow."""
+    """End episodes with a timeout at cells whose next step is not the original one."""
     if not len(cut):
         return
     if getattr(buffer, "handle_timeout_termination", False):
@@ -43,10 +44,10 @@ def end_episodes(buffer: Any, cut: Ints) -> None:
 
 
 def end_last_episode(buffer: Any) -> None:
-    """What comes next does not follow: let the newest steps end their episodes, by a timeout, as SB3 does on loading."""
+    """End the running episodes with a timeout, as SB3 does when it loads a buffer: the next step begins another episode."""
     if isinstance(buffer, HerReplayBuffer):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # SB3 says that it does so
+            warnings.simplefilter("ignore", UserWarning)  # SB3 warns that it does so
             buffer.truncate_last_trajectory()
     elif buffer.size():
         newest = (buffer.pos - 1) % buffer.buffer_size * buffer.n_envs + np.arange(buffer.n_envs)
@@ -54,11 +55,11 @@ def end_last_episode(buffer: Any) -> None:
             end_episodes(buffer, newest[buffer.dones.reshape(-1)[newest] == 0])
 
 
-# ---- what SB3's hindsight buffer keeps of episodes
+# ---- the episode tables of SB3's hindsight buffer
 
 
 def _number_episodes(buffer: Any, n_steps: int) -> None:
-    """Where episodes begin and how long they are, as SB3's hindsight buffer keeps it. A running one has no length yet."""
+    """Fill the start and length of each episode, as SB3's hindsight buffer keeps them. A running episode has no length yet."""
     buffer.ep_start[:], buffer.ep_length[:] = 0, 0
     for env in range(buffer.n_envs):
         first = 0
@@ -70,7 +71,7 @@ def _number_episodes(buffer: Any, n_steps: int) -> None:
 
 
 def check_episodes(stored: StoredBuffer, whole: dict[str, Any]) -> None:
-    """CorruptDataError unless episodes lie within the ring: SB3 counts through them."""
+    """Raise CorruptDataError unless episodes lie within the ring: SB3 uses them as indices."""
     slots = stored.about["slots"]
     numbers = {name: stored.array(name) for name in ("ep_start", "ep_length")} | {
         "_current_ep_start": whole["_current_ep_start"]
@@ -86,7 +87,10 @@ def check_episodes(stored: StoredBuffer, whole: dict[str, Any]) -> None:
 
 
 def forget_cut_episodes(buffer: Any) -> None:
-    """An episode whose first steps were overwritten cannot be sampled, as SB3 has it. A checkpoint may not know yet."""
+    """Forget episodes whose first steps were overwritten: as in SB3, they cannot be sampled.
+
+    A checkpoint may still list them.
+    """
     if not buffer.full:
         return
     oldest = buffer.pos

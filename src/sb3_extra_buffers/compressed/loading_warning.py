@@ -23,7 +23,7 @@ from sb3_extra_buffers.store.format import MAGIC
 
 
 def warn_of_uncompressed_files() -> None:
-    """Let SB3's `load_replay_buffer` warn. Does nothing the second time."""
+    """Make SB3's `load_replay_buffer` warn. Calling this again has no effect."""
     load = OffPolicyAlgorithm.load_replay_buffer
     if hasattr(load, "_warns_of_uncompressed"):
         return

@@ -1,10 +1,10 @@
 """The mixin that makes an SB3 buffer compressed: SB3's code does all the work, on columns instead of arrays.
 
-SB3's constructor runs on a hollow observation space, so it allocates no observations; then the columns are installed. From
-there on SB3's own `add`, `sample` and `get` find something that answers like the arrays they know. Random numbers are drawn
-by SB3's code in SB3's order, which is why training ends in the same weights, bit for bit.
+SB3's constructor runs on a hollow observation space, so it allocates no observations. Then the columns are installed, which
+support what SB3's own `add`, `sample` and `get` do with arrays. SB3's code draws the random numbers in SB3's order, so
+training ends in the same weights, bit for bit.
 
-Below: store. Above: replay.py and rollout.py, whose classes are little more than an MRO.
+Below: store. Above: replay.py and rollout.py, whose classes are little more than a list of bases.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from sb3_extra_buffers.store import MemoryUsage
 from sb3_extra_buffers.store.array_view import Reader
 from sb3_extra_buffers.store.locks import give_way, new_lock, waiting_forks
 
-#: What may be interrupted beside an `add`, see `CompressedObservations._interrupted`.
+#: Calls other than `add` that can be interrupted, see `CompressedObservations._interrupted`.
 READING, RESETTING = -1, -2
 #: The same of a buffer that was closed and has left all it had in its directory: nothing can be added any more.
 CLOSED = -3
@@ -63,12 +63,12 @@ Batch = TypeVar("Batch", bound=tuple[Any, ...])
 
 
 def new_life() -> str:
-    """A name for the steps of a buffer from now on."""
+    """A random name for the steps that are added from now on."""
     return secrets.token_hex(6)
 
 
 class BufferMemoryUsage(NamedTuple):
-    """What the observations of a buffer take, in all and by key. See `MemoryUsage`."""
+    """Memory of the observations of a buffer, in total and by key. See `MemoryUsage`."""
 
     raw_bytes: int
     stored_bytes: int
@@ -84,7 +84,7 @@ class BufferMemoryUsage(NamedTuple):
 
 @dataclass
 class _Steps:
-    """An array of objects in a pickle: only what belongs to steps; the rest are empty dicts, as SB3 begins with."""
+    """An array of objects in a pickle: only the entries of steps. All others are empty dicts, as in a new SB3 buffer."""
 
     shape: tuple[int, ...]
     slots: NDArray[np.int64]
@@ -92,11 +92,11 @@ class _Steps:
 
     @classmethod
     def of(cls, array: NDArray[Any], slots: NDArray[np.int64]) -> _Steps:
-        """Of a moment: later steps do not change it."""
+        """A copy: later steps do not change it."""
         return cls(array.shape, slots, array[slots])
 
     def array(self) -> NDArray[Any]:
-        """All of it."""
+        """The whole array."""
         filled = np.array([{} for _ in range(int(np.prod(self.shape)))], object).reshape(self.shape)
         filled[self.slots] = self.rows
         return filled
@@ -108,31 +108,31 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
     It also takes the arguments of the SB3 class, by name. The public classes show their whole signature.
 
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     """
 
     #: Columns that share a store: `observations`, and for replay buffers `next_observations`.
     _column_names: tuple[str, ...]
-    #: Whether SB3 reads the columns with the same indices, so that one gather can serve both.
+    #: Whether SB3 reads both columns with the same indices, so that one gather serves both.
     _reads_together = True
-    #: What keywords there are, and what holds a leaf; device buffers have their own.
+    #: The class of the keywords, and the class of a leaf. Device buffers have their own.
     _options_class: ClassVar[type[CompressionOptions]] = CompressionOptions
     _leaf_class: ClassVar[type[StoredLeaf]] = StoredLeaf
     #: What was interrupted and is to be made up for by the next call: an `add` to this slot, READING or RESETTING. Or CLOSED.
     _interrupted: int | None = None
-    #: Steps that were ever added, and a name for them: a checkpoint writes what is new by comparing these.
+    #: Number of steps ever added, and a name for them. A checkpoint compares both to find the new steps.
     _age = 0
     _life = ""
     _writer: CheckpointWriter | None = None
-    #: The advice for an observation space of the wrong kind, Dict or not. None: the space is not checked.
+    #: Advice for the error about a wrong kind of observation space, Dict or not. None: the space is not checked.
     _instead: ClassVar[str | None] = None
 
     @constructor
@@ -151,11 +151,11 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
 
     @classmethod
     def _classes_behind(cls) -> tuple[type, ...]:
-        """The classes that follow this mixin: SB3's, and a user's own that are named behind a buffer of this library."""
+        """The classes after this mixin in the MRO: SB3's, and a user's own classes listed after a buffer of this library."""
         return cls.__mro__[cls.__mro__.index(CompressedObservations) + 1 :]
 
     def _set_up(self, arguments: dict[str, Any]) -> None:
-        """Construct the buffer. SB3's constructor gets all arguments but the storage keywords.
+        """Construct the buffer. SB3's constructor gets all arguments except the storage keywords.
 
         :param arguments: the arguments that were given to the constructor, by name
         """
@@ -166,7 +166,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         self._options = self._options_class(**storage)
         self._lock, self._life = new_lock(), new_life()
         self._leaves: dict[str, StoredLeaf] = {}
-        self._fresh: list[NDArray[Any]] = []  # decoded for the batch that is being made, held by nobody else
+        self._fresh: list[NDArray[Any]] = []  # arrays decoded for the batch in progress; nobody else holds them
         obs_shape = get_obs_shape(observation_space)
         super().__init__(buffer_size, hollow(observation_space), action_space, **arguments)
         self.observation_space, self.obs_shape = observation_space, obs_shape  # type: ignore[assignment]
@@ -190,21 +190,21 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
             raise ValueError(f"{name} takes no Dict observation space, got one with the keys {list(space)}. {self._instead}")
 
     def _set_up_leaves(self) -> None:
-        """Let the buffer and its leaves have one lock, and read for one batch."""
-        #: All of the observation, to check and to write.
+        """Give the leaves the buffer's lock, and readers that share a batch."""
+        #: The whole observation, for checking and writing.
         self._stored: Any = StoredDict(self._leaves) if self._is_dict else self._leaves[PLAIN]
         for leaf in self._leaves.values():
             leaf.lock = self._lock
             leaf.reader = Reader(leaf, len(self._column_names) if self._reads_together else 1, self._fresh)
 
     def _install_columns(self) -> None:
-        """Put columns where SB3 has its arrays."""
+        """Put columns in place of SB3's arrays."""
         for number, name in enumerate(self._column_names):
             columns = {key: leaf.column(number) for key, leaf in self._leaves.items()}
             setattr(self, name, columns if self._is_dict else columns[PLAIN])
 
     def memory_usage(self) -> BufferMemoryUsage:
-        """What the observations would take as plain arrays, and what they take."""
+        """Bytes of the observations in plain arrays, and bytes that are stored."""
         with self._lock:
             keys = {key: leaf.store.memory_usage() for key, leaf in self._leaves.items()}
         raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
@@ -221,7 +221,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
     # ---- writing
 
     def _make_up(self) -> None:
-        """Put everything in order after a call that was interrupted. Can be interrupted itself, and repeated."""
+        """Clean up after a call that was interrupted. It can itself be interrupted and repeated."""
         for leaf in self._leaves.values():
             leaf.reader.end()
         slot = self._interrupted
@@ -236,10 +236,10 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         self._interrupted = None
 
     def _reset(self) -> None:
-        """Do all of `reset`, once more if it was interrupted."""
+        """Do all of `reset`; repeated if it was interrupted."""
 
     def _complete_add(self, slot: int) -> None:
-        """Do what is left of SB3's `add`, which has moved `pos` on from this slot."""
+        """Complete an SB3 `add` that was interrupted after it had moved `pos` from this slot."""
 
     def size(self) -> int:
         """Transitions per env that can be sampled."""
@@ -282,20 +282,21 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
             return batch
 
     def to_torch(self, array: NDArray[Any], copy: bool = True) -> th.Tensor:
-        """SB3's conversion, but for what was just decoded: it is nobody else's, so it becomes the tensor's memory.
+        """SB3's conversion, except that a freshly decoded array becomes the tensor's memory: nobody else holds it.
 
-        On the CPU, torch takes on an array and copies its memory in half the time that `torch.tensor` needs.
+        On the CPU, `from_numpy` and `clone` take half the time of `torch.tensor`.
         """
         for i, decoded in enumerate(self._fresh):
             if array is decoded:
                 copy = False
-                del self._fresh[i]  # for once: from now on it is the tensor's
+                del self._fresh[i]  # only once: from now on it belongs to the tensor
                 break
         if self.device.type != "cpu" or type(array) is not ndarray or not array.flags.writeable:
             return super().to_torch(array, copy)
         try:
             tensor = th.from_numpy(array)
-        except (TypeError, ValueError):  # strides or dtypes that torch has no tensor for: SB3 says so, or finds a way
+        # strides or dtypes that torch does not have: SB3 converts them, or raises its own error
+        except (TypeError, ValueError):
             return super().to_torch(array, copy)
         return tensor.clone() if copy else tensor
 
@@ -320,15 +321,15 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
     # ---- saving, pickling and copying
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of the buffer to a file, which `sb3_extra_buffers.load_buffer` reads. It holds no pickle.
+        """Write the buffer to a file, which `sb3_extra_buffers.load_buffer` reads. It contains no pickle.
 
-        The file is written beside an old one and takes its place when it is complete.
+        A new file replaces an old one only when it is complete.
         """
         with replacing(path) as file, self._at_rest() as contents:
             write_buffer(file, self._described(contents))
 
     def _described(self, contents: Contents) -> Contents:
-        """Contents that a buffer can be made from, without a pickle's help."""
+        """The contents, with everything that is needed to make the buffer without a pickle."""
         if known_class(self) is not type(self):
             base = self._like(1, known_class(self))
             held = contents_of(base, np.arange(0))
@@ -342,8 +343,8 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
     def slice(self, first: int, last: int) -> Self:
         """A new buffer with some of the steps.
 
-        :param first: the first of them; 0 is the oldest step, negative numbers count from the newest
-        :param last: the one behind the last of them
+        :param first: first step; 0 is the oldest, negative numbers count from the newest
+        :param last: end of the range, which is not included
         """
         with self._at_rest() as contents:
             first, last, _ = slice(first, last).indices(contents.n_steps)
@@ -357,7 +358,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
     def checkpoint(
         self, folder: str | os.PathLike[str], *, background: bool = False, extra: dict[str, Any] | None = None
     ) -> None:
-        """Save what is new since the last checkpoint in this folder. `load_buffer(folder)` restores all of it.
+        """Save what is new since the last checkpoint in this folder. `load_buffer(folder)` restores the whole buffer.
 
         :param folder: of this buffer alone; is made if it does not exist
         :param background: return when what is new is copied, and let a thread write it. The next call waits for it and raises
@@ -375,7 +376,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
             )  # fmt: skip
 
     def wait_for_checkpoint(self) -> None:
-        """Until a checkpoint that is written in the background is on the disk. Raises what went wrong."""
+        """Wait until a checkpoint in the background is on disk. Raises the error of its thread."""
         if self._writer is not None:
             self._writer.wait()
 
@@ -408,7 +409,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
 
     @contextmanager
     def _at_rest(self) -> Iterator[Contents]:
-        """What the buffer consists of, while nobody writes."""
+        """The contents of the buffer, under its lock."""
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()
@@ -419,13 +420,13 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         return np.arange(self.buffer_size if self.full else self.pos)
 
     def _stand_after(self, n_steps: int) -> None:
-        """Let `pos` be where it is after so many steps, from slot 0 on, were put there."""
+        """Set `pos` as after so many steps from slot 0 on."""
         self.pos, self.full, self._age = n_steps % self.buffer_size, n_steps == self.buffer_size, n_steps
 
     def __getstate__(self) -> dict[str, Any]:
-        """All that is to be saved, of one moment: other threads may add while it is written.
+        """The state for a pickle, as of one moment: other threads may add while it is written.
 
-        Observations and arrays go as segments: no more of them than there are steps, with checksums.
+        Observations and arrays are stored as segments with checksums, and only the steps that exist.
         """
         with self._at_rest() as contents:
             parent, file = super(), BytesIO()
@@ -485,7 +486,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
             flatten_columns(self)
 
     def __copy__(self) -> Any:
-        """A shallow copy: it has the stores of the original, and with them its lock."""
+        """A shallow copy: it shares the stores and the lock of the original."""
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__)
         return copied

@@ -22,7 +22,7 @@ OutputDtype = Literal["raw", "float"]
 
 @dataclass
 class CompressionOptions:
-    """What a user may say about storage, beside SB3's own arguments. All fields are the keywords of the buffers."""
+    """The storage keywords of the buffers, one field each."""
 
     dtypes: Mapping[str, Any] | None = None
     normalize_images: bool = False
@@ -75,7 +75,7 @@ class CompressionOptions:
         return plans
 
     def _stored_dtype(self, leaf: Leaf, *, alone: bool) -> np.dtype[Any]:
-        """The space's own dtype, or the one that was asked for: of a Dict only where it holds all that the leaf can hold."""
+        """The space's own dtype, or `elem_type`. For a Dict, `elem_type` is used only for leaves whose values it can hold."""
         asked = (self.dtypes or {}).get("elem_type")
         try:
             dtype: np.dtype[Any] = leaf.dtype if asked is None else np.dtype(asked)
@@ -83,7 +83,7 @@ class CompressionOptions:
             raise ValueError(f"elem_type in dtypes must be a NumPy dtype, got {asked!r}") from None
         if dtype == leaf.dtype:
             return leaf.dtype
-        # NumPy calls int64 to float64 safe, but it keeps 53 bits only.
+        # NumPy calls int64 to float64 safe, but float64 has only 53 bits.
         rounds = leaf.dtype.kind in "ui" and leaf.dtype.itemsize == 8 and dtype.kind == "f"
         lossless = np.can_cast(leaf.dtype, dtype, "safe") and not rounds
         if not alone and not lossless:
@@ -154,7 +154,7 @@ class CompressionOptions:
 
 @dataclass
 class ReplayOptions(CompressionOptions):
-    """Of replay buffers, which may be larger than memory."""
+    """The keywords of replay buffers, which may be larger than memory."""
 
     directory: str | os.PathLike[str] | None = None
     keep: bool = False

@@ -1,8 +1,8 @@
 """Replay buffers: SB3's classes over columns. `obs` and `next_obs` share a store, so each frame is kept once.
 
-That gives the saving of `optimize_memory_usage` always, and with the true terminal observation; the buffers accept the
-argument everywhere (also where SB3 refuses it) and it changes nothing here. Better leave it off: SB3's algorithms, if they
-get it, cut the last episode off when `learn` is called again.
+So the saving of `optimize_memory_usage` is always there, with the true terminal observation. The buffers accept the argument
+everywhere, also where SB3 refuses it, and ignore it. Better leave it out: SB3's algorithms then cut off the last episode when
+`learn` is called again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ warn_of_uncompressed_files()
 
 
 class ReplayObservations(CompressedObservations):
-    """What is particular to replay buffers: two columns, one store."""
+    """The part that is specific to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
     _made_by = -1
@@ -52,7 +52,7 @@ class ReplayObservations(CompressedObservations):
             weakref.finalize(self, _close, self._twin())
 
     def close(self) -> None:
-        """Let go of the files of `directory`, after a checkpoint there if `keep` was asked for. The buffer is empty then.
+        """Remove the files in `directory`, after a checkpoint there if `keep` is set. The buffer is empty afterwards.
 
         This also happens when the buffer is garbage or the process ends. With `keep`, nothing can be added afterwards. Without
         a `directory` it only empties the buffer.
@@ -72,7 +72,7 @@ class ReplayObservations(CompressedObservations):
                 self._interrupted = CLOSED
 
     def _is_kept(self) -> bool:
-        """Whether the directory is to hold a checkpoint in the end. Only the process that made the buffer writes it."""
+        """Whether a checkpoint has to be left in the directory. Only the process that made the buffer writes it."""
         return bool(getattr(self.__dict__.get("_options"), "keep", False)) and self._made_by == os.getpid()
 
     def _twin(self) -> ReplayObservations:
@@ -82,9 +82,9 @@ class ReplayObservations(CompressedObservations):
         return twin
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *more: Any) -> None:
-        """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing.
+        """SB3's `add`. A transition that is refused, e.g. for a wrong shape or range, changes nothing.
 
-        :param more: for a class below that takes more; it gets placeholders instead of observations
+        :param more: further arguments for a user's class after this one, which gets placeholders instead of observations
         """
         if waiting_forks:
             give_way()
@@ -169,15 +169,15 @@ class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
     :param optimize_memory_usage: accepted, but has no effect: each frame is stored once in any case
     :param handle_timeout_termination: do not treat a time limit as the end of an episode
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
@@ -208,15 +208,15 @@ class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
     :param optimize_memory_usage: accepted, but has no effect: each frame is stored once in any case
     :param handle_timeout_termination: do not treat a time limit as the end of an episode
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
@@ -251,15 +251,15 @@ class CompressedHerReplayBuffer(ReplayObservations, HerReplayBuffer):
     :param goal_selection_strategy: how new goals are chosen: ``"future"``, ``"final"`` or ``"episode"``
     :param copy_info_dict: keep the infos and pass them to ``compute_reward``; slower
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
@@ -299,21 +299,21 @@ class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
     :param n_steps: number of steps whose rewards make up a return
     :param gamma: discount factor
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
     """
 
     _instead = "SB3 has no n-step buffer for Dict observations: use CompressedDictReplayBuffer, with single steps"
-    _reads_together = False  # obs and next_obs lie n steps apart
+    _reads_together = False  # obs and next_obs are n steps apart
 
     @constructor
     def __init__(
@@ -328,7 +328,7 @@ class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
     ) -> None: ...  # fmt: skip
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:
-        """SB3's batch. SB3 changes the newest timeouts meanwhile, and would leave them so after an error."""
+        """SB3's batch. SB3 changes the newest timeouts for a moment; after an error they are restored here."""
         newest = self.pos - 1
         timeouts = self.timeouts[newest].copy()
         try:

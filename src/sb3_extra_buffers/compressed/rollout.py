@@ -16,7 +16,7 @@ from sb3_extra_buffers.store.locks import give_way, waiting_forks
 
 
 class RolloutObservations(CompressedObservations):
-    """What is particular to rollout buffers: one column, emptied at every rollout."""
+    """The part that is specific to rollout buffers: one column, emptied at every rollout."""
 
     _column_names = ("observations",)
 
@@ -26,7 +26,7 @@ class RolloutObservations(CompressedObservations):
             super().reset()
             return
         with self._lock:
-            self._interrupted = RESETTING  # from here on it is completed, by this call or by the next
+            self._interrupted = RESETTING  # from here on the reset is completed, by this call or by the next
             try:
                 self._make_up()
             except BaseException:
@@ -53,7 +53,7 @@ class RolloutObservations(CompressedObservations):
             return super().get(*args, **kwargs)  # type: ignore[misc]
 
     def add(self, obs: Any, *args: Any, **kwargs: Any) -> None:
-        """SB3's `add`. What is refused, an observation of a wrong shape or range for one, changes nothing."""
+        """SB3's `add`. A step that is refused, e.g. for a wrong shape or range, changes nothing."""
         if waiting_forks:
             give_way()
         with self._lock:
@@ -96,15 +96,15 @@ class CompressedRolloutBuffer(RolloutObservations, RolloutBuffer):
     :param gamma: discount factor
     :param n_envs: number of parallel envs
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     """
 
     _instead = "Use CompressedDictRolloutBuffer"
@@ -131,15 +131,15 @@ class CompressedDictRolloutBuffer(RolloutObservations, DictRolloutBuffer):
     :param gamma: discount factor
     :param n_envs: number of parallel envs
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     """
 
     _instead = "Use CompressedRolloutBuffer"

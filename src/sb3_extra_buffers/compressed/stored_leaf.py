@@ -1,9 +1,9 @@
-"""A leaf of the observation space with the store that holds it: what the mixin has one of, or one per key of a Dict.
+"""A leaf of the observation space with its store. A buffer has one, or one per key of a Dict.
 
     add:  observations -> `checked` -> `prepare_step` -> SB3's `add`, with a placeholder in their place -> `commit_step`
 
-So they go straight into the store, without the copies that SB3 makes for arrays it keeps. What is refused, by us or by SB3,
-changes nothing.
+So observations go straight into the store, without the copies that SB3 makes for its arrays. A step that is refused, by us or
+by SB3, changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sb3_extra_buffers.store.array_view import PLACEHOLDER, Reader, cast
 
 
 class StoredLeaf(LeafStore):
-    """One leaf of the space: checks what is added, and gives SB3 the arrays it believes it has.
+    """One leaf of the space: checks observations, and gives SB3 columns in place of arrays.
 
     :param leaf: the leaf of the space
     :param plan: how it is stored
@@ -31,7 +31,7 @@ class StoredLeaf(LeafStore):
     :param n_envs: envs
     """
 
-    #: How the columns read. The buffer sets it: it may share it with other leaves, and gives a copy another one.
+    #: How the columns read. Set by the buffer, which shares it between leaves and gives each copy a new one.
     reader: Reader
 
     #: Device buffers have their own.
@@ -43,7 +43,7 @@ class StoredLeaf(LeafStore):
         self._dtype = plan.dtype
         self._buffer_shape = (buffer_size, n_envs)
         self._step_shape = (n_envs, *leaf.shape)
-        #: What SB3's `add` gets in place of an observation; for Discrete spaces of a shape that it may reshape.
+        #: What SB3's `add` gets in place of an observation. For Discrete spaces it has a shape that SB3 can reshape.
         self.placeholder = np.zeros((n_envs, 1) if isinstance(leaf.space, spaces.Discrete) else (), PLACEHOLDER)
 
     def hollow_state(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class StoredLeaf(LeafStore):
         return {name: value for name, value in super().hollow_state().items() if name != "reader"}
 
     def column(self, number: int) -> ArrayView:
-        """The array that SB3 believes it has."""
+        """The column that SB3 uses as an array."""
         return self.view_class(
             self,
             number,
@@ -63,7 +63,7 @@ class StoredLeaf(LeafStore):
         )
 
     def checked(self, observations: tuple[Any, ...]) -> tuple[NDArray[Any], ...]:
-        """Observations of all envs as they are stored: of the right shape and dtype, or refused."""
+        """Observations of all envs in the shape and dtype of the store; others are refused."""
         shape, dtype = self._step_shape, self._dtype
         for value in observations:
             if type(value) is not ndarray or value.dtype != dtype or value.shape != shape:
@@ -90,14 +90,14 @@ class StoredLeaf(LeafStore):
 
 
 class StoredDict:
-    """The leaves of a Dict, as one: what is checked and written by key.
+    """All leaves of a Dict, checked and written together.
 
     :param leaves: by key
     """
 
     def __init__(self, leaves: dict[str, StoredLeaf]) -> None:
         self._leaves = leaves
-        self.is_direct = False  # SB3's Dict buffers reshape entries of the dict that they are given
+        self.is_direct = False  # SB3's Dict buffers reshape the entries of the dict that they get
         self.placeholder = {key: leaf.placeholder for key, leaf in leaves.items()}
 
     def checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:

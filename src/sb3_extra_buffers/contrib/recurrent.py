@@ -26,15 +26,15 @@ class CompressedRecurrentRolloutBuffer(RolloutObservations, RecurrentRolloutBuff
     :param gamma: discount factor
     :param n_envs: number of parallel envs
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     """
 
     _instead = "Use CompressedRecurrentDictRolloutBuffer"
@@ -63,15 +63,15 @@ class CompressedRecurrentDictRolloutBuffer(RolloutObservations, RecurrentDictRol
     :param gamma: discount factor
     :param n_envs: number of parallel envs
     :param dtypes: ``dict(elem_type=..., runs_type=...)``, as `find_buffer_dtypes` makes it. ``elem_type`` asks to store
-        another dtype than the space's; left out, nothing is ever lost
+        another dtype than the space's, which may lose values; without it, nothing is lost
     :param normalize_images: divide images by 255 after sampling (the policy then needs ``normalize_images=False``)
     :param compression_method: codec, e.g. ``"zstd3"``; for Dict observations also one per key
     :param compression_kwargs: options of the codec, e.g. ``dict(level=3)``
-    :param decompression_kwargs: kept for compatibility; may hold the same options
+    :param decompression_kwargs: accepted for old code; may hold the same options
     :param output_dtype: dtype of the batches: ``"raw"``, the space's own, or ``"float"``, float32
     :param frame_stack: frames in an observation, for Dict observations also one per key. ``"auto"`` detects it; 1 turns
         off the sharing of frames within a stack
-    :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
+    :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     """
 
     _instead = "Use CompressedRecurrentRolloutBuffer"

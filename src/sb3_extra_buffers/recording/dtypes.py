@@ -1,4 +1,4 @@
-"""What a record keeps: the dtype of each part, and whether a value fits it. Above: record.py."""
+"""The dtype of each part of a record, and whether a value fits it. Above: record.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RecordDtypes(NamedTuple):
 
     @property
     def feature_row(self) -> np.dtype[Any]:
-        """All features of a record: a plain row where they have one dtype, structured (fields "0", "1", ...) where not."""
+        """The dtype of all features: a plain row if they have one dtype, else structured, with fields "0", "1", ..."""
         if len(set(self.features)) == 1:
             return np.dtype((self.features[0], (len(self.features),)))
         return np.dtype([(str(i), dtype) for i, dtype in enumerate(self.features)])
@@ -38,7 +38,7 @@ class RecordDtypes(NamedTuple):
 
 
 def dtypes_from_json(said: Any) -> dict[str, Any]:
-    """A user's ``dtypes=``, from what `RecordDtypes.to_json` has written. KeyError, TypeError or ValueError if it has not."""
+    """``dtypes=`` from what `RecordDtypes.to_json` has written. KeyError, TypeError or ValueError if it is something else."""
     base, shape = said["action"]
     numbers = {name: str(number_dtype(said[name])) for name in ("frame", "reward")}
     features = [str(number_dtype(one)) for one in said["features"]]
@@ -75,7 +75,7 @@ def parse_dtypes(dtypes: Sequence[DTypeLike] | Mapping[str, Any] | None) -> Reco
 
 def _dtype(name: str, value: DTypeLike) -> np.dtype[Any]:
     try:
-        if value is None:  # which NumPy takes for float64
+        if value is None:  # NumPy reads None as float64
             raise TypeError
         dtype = np.dtype(value)
     except TypeError:
@@ -86,7 +86,7 @@ def _dtype(name: str, value: DTypeLike) -> np.dtype[Any]:
 
 
 def fitted(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> NDArray[Any]:
-    """``value`` in the dtype that is kept, or a ValueError. Floats may be rounded to floats; nothing else may change.
+    """``value`` in the stored dtype, or a ValueError. Floats may be rounded to floats; nothing else may change.
 
     :param name: what the value is, for the error
     :param shape: the shape it must have
@@ -107,7 +107,7 @@ def fitted(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...] =
                 same = stored == array
             elif array.dtype.kind == "f":
                 same = np.isfinite(stored) == np.isfinite(array)
-            else:  # there and back again, if it was not rounded up to what the integer dtype ends before
+            else:  # exact if it survives the way back, and was not rounded up beyond the range of the integer dtype
                 end = 2.0 ** (8 * array.itemsize - (array.dtype.kind == "i"))
                 same = (stored < end) & (stored.astype(array.dtype) == array)
         if np.all(same):

@@ -30,7 +30,7 @@ def to_minari(
         raise ValueError("to_minari needs the action_space, or the env that has it")
     if not isinstance(dataset_id, str) or not re.search(r"-v\d+$", dataset_id):
         raise ValueError(f"A Minari dataset needs a version, as in 'pong/random-v0'; got {dataset_id!r}")
-    # Minari itself looks at the rest of the name after it has written the dataset, and then cannot list any.
+    # Minari checks the rest of the name only after it has written the dataset, and then cannot list any dataset.
     require("minari.dataset.minari_dataset", extra="minari", what="to_minari").parse_dataset_id(dataset_id)
     if arguments.get("jpeg_encoding"):
         raise ValueError("jpeg_encoding would change the frames; a record is kept without loss")
@@ -41,14 +41,14 @@ def to_minari(
         raise ValueError(f"The {len(record)} steps of this record make no episode with an action in it")
     if arguments["observation_space"] is None:
         arguments["observation_space"] = _observation_space(record)
-    # Minari would make JPEGs of image observations, which changes them.
+    # By default Minari turns image observations into JPEGs, which changes them.
     arguments["jpeg_encoding"] = False
     buffers = (_episode_buffer(make, record, *episode) for episode in episodes)
     return minari.create_dataset_from_buffers(dataset_id, buffers, **arguments)
 
 
 def _check_spaces(record: RecordBuffer, arguments: dict[str, Any]) -> None:
-    """Refuse spaces that the record's frames and actions are not in."""
+    """Refuse spaces that do not contain the record's frames and actions."""
     steps = record[:]
     frames, space = np.moveaxis(steps.frame, 1, -1), arguments.get("observation_space")
     if space is not None and (space.shape != frames.shape[1:] or space.dtype != frames.dtype):
@@ -67,7 +67,7 @@ def _flags(record: RecordBuffer, name: str, values: ArrayLike | None) -> NDArray
 
 
 def _episodes(terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> Iterator[tuple[int, int, bool]]:
-    """First position, position behind the last, and whether it terminated; only where an action is left."""
+    """Begin, end and whether it terminated, for each episode that has an action."""
     stops = [*np.flatnonzero(terminated | truncated) + 1, len(terminated)]
     for start, stop in zip([0, *stops], stops, strict=False):
         has_terminated = stop > start and bool(terminated[stop - 1])
@@ -77,7 +77,8 @@ def _episodes(terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> It
 
 def _episode_buffer(make: Any, record: RecordBuffer, start: int, stop: int, has_terminated: bool) -> Any:
     steps = record[start:stop]
-    # One observation more than actions: the last frame again, or without the action that was taken there.
+    # Minari needs one observation more than actions. Terminated: the last frame is repeated. Else: the last action is left
+    # out.
     seen = np.r_[: stop - start, [stop - start - 1] * has_terminated].astype(np.int64)
     acted = slice(None) if has_terminated else slice(-1)
     rewards = steps.reward[acted]

@@ -23,12 +23,12 @@ from sb3_extra_buffers.segments.files import replacing
 from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, make_from_file, put_run, write_buffer
 from sb3_extra_buffers.store import ArrayView, LeafStore, MemoryUsage, StorePlan
 
-#: Records that are read at once while iterating: some blocks, so that a block is not decoded for each of its frames.
+#: Records that are read together while iterating: several blocks, so that a block is not decoded once per frame.
 _AT_ONCE = 64
 
 
 class Record(NamedTuple):
-    """What was added in one call, or arrays of several; None where the buffer keeps no such thing."""
+    """One step, or arrays of several steps. None for parts that the buffer does not keep."""
 
     frame: Any
     reward: Any
@@ -48,12 +48,12 @@ class BaseRecordBuffer:
 class RecordBuffer(BaseRecordBuffer):
     """The last ``size`` steps: frames, rewards, actions and, if they have dtypes, features.
 
-    ``len(record)`` is the number of steps that are kept. ``record[i]``, slices, index arrays and iteration go from oldest
-    to newest and give copies. ``frames``, ``rewards``, ``actions`` and ``features`` are the ring itself, in ring order.
+    ``len(record)`` is the number of steps. ``record[i]``, slices, index arrays and iteration go from oldest to newest and
+    return copies. ``frames``, ``rewards``, ``actions`` and ``features`` are the ring itself, in ring order.
 
     :param res: height and width of a frame
     :param ch_num: channels of a frame
-    :param size: steps that are kept; the oldest is overwritten
+    :param size: number of steps; the oldest is overwritten
     :param dtypes: ``[frame, reward, *features]``, or a dict with any of ``frame`` (uint8), ``reward`` (float32), ``action``
         (int64; with a shape for vectors: ``np.dtype((np.float32, (6,)))``) and ``features`` (a list, none by default)
     :param compression_method: codec for frames, e.g. ``"auto"`` or ``"zstd3"``; None keeps them in a plain array
@@ -90,11 +90,11 @@ class RecordBuffer(BaseRecordBuffer):
     # ---- writing
 
     def add(self, frame: ArrayLike, reward: ArrayLike, action: ArrayLike, features: Sequence[Any] | None = None) -> None:
-        """Append one step. What does not fit is a ValueError, and then nothing was written.
+        """Append one step. If a value does not fit, raise ValueError and write nothing.
 
         :param frame: ``(H, W, C)``
         :param reward: a number
-        :param action: a number, or an array of the shape that the action's dtype has
+        :param action: a number, or an array with the shape of the action's dtype
         :param features: one value per feature
         """
         values = self._fitted_frame(frame) if self._keeps_frames else None
@@ -112,7 +112,7 @@ class RecordBuffer(BaseRecordBuffer):
         self._added += 1
 
     def clear(self) -> None:
-        """Forget all steps and give their memory back."""
+        """Remove all steps and free their memory."""
         self._allocate(self.size)
 
     def _allocate(self, n: int) -> None:
@@ -176,11 +176,11 @@ class RecordBuffer(BaseRecordBuffer):
                 yield Record(*(None if values is None else values[i] for values in several))
 
     def _read_frames(self, slots: NDArray[np.int64]) -> NDArray[Any] | None:
-        # Straight from the store: a view would number all its cells first.
+        # Straight from the store: a view would first list all its cells.
         return self.frames.leaf.read(0, slots) if isinstance(self.frames, ArrayView) else _taken(self.frames, slots)
 
     def memory_usage(self) -> MemoryUsage:
-        """What the kept steps would take in plain arrays, and what they take."""
+        """Bytes of the steps in plain arrays, and bytes that are stored."""
         rest = len(self) * sum(part.itemsize for part in (self.dtypes.reward, self.dtypes.action, *self.dtypes.features))
         if isinstance(self.frames, ArrayView):
             raw, stored, _, blocks, codec = self.frames.leaf.store.memory_usage()
@@ -194,7 +194,7 @@ class RecordBuffer(BaseRecordBuffer):
     # ---- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of the record to a file, which `sb3_extra_buffers.load_buffer` reads. It holds no pickle."""
+        """Write the record to a file, which `sb3_extra_buffers.load_buffer` reads. It contains no pickle."""
         with replacing(path) as file:
             write_buffer(file, self._contents())
 
@@ -245,7 +245,7 @@ class RecordBuffer(BaseRecordBuffer):
         what = f"{height}x{width}x{channels} {self.dtypes.frame}" if self._keeps_frames else "no frames"
         return f"<{type(self).__name__} {what}, {len(self)} of {self.size} steps>"
 
-    # ---- looking at it
+    # ---- videos and datasets
 
     def save_video(
         self,
@@ -256,14 +256,14 @@ class RecordBuffer(BaseRecordBuffer):
         stop: int | None = None,
         channels: Sequence[int] | None = None,
     ) -> None:
-        """Write frames as a GIF (needs Pillow) or MP4 (needs imageio), which the path's suffix says.
+        """Write frames as a GIF (needs Pillow) or an MP4 (needs imageio), by the suffix of the path.
 
         :param path: ends with ``.gif`` or ``.mp4``
         :param fps: frames per second, at least 0.01
         :param start: first position, as in ``record[start:stop]``
-        :param stop: position behind the last; None for all
-        :param channels: one channel for grey, three for colour; by default the last three where the channels come in
-            threes, else the last one, which is the newest frame of a stack
+        :param stop: end of the range, which is not included; None for all
+        :param channels: one channel for grey, three for colour; by default the last three if the number of channels is a
+            multiple of three, else the last one, which is the newest frame of a stack
         """
         from sb3_extra_buffers.recording.video import save_video
 
@@ -280,13 +280,13 @@ class RecordBuffer(BaseRecordBuffer):
         truncations: ArrayLike | None = None,
         **metadata: Any,
     ) -> Any:
-        """Write the record as a Minari dataset, losslessly; frames become observations as they were added, ``(H, W, C)``.
+        """Write the record as a Minari dataset, without loss. Observations are the frames as they were added, ``(H, W, C)``.
 
-        A record holds no frame after the last action of an episode. So the last frame of a *terminated* episode stands
-        for its terminal observation too (nobody bootstraps from it), and in an episode that was *truncated*, or that the
-        record cuts off, the last frame is the observation that ends it, without its own action and reward.
+        A record has no frame after the last action of an episode. So in a *terminated* episode, the last frame is repeated as
+        the terminal observation, which nobody bootstraps from. In an episode that was *truncated*, or that the record cuts
+        off, the last frame is the final observation, and its action and reward are left out.
 
-        :param dataset_id: as Minari has it, e.g. ``"mspacman/expert-v0"``
+        :param dataset_id: the name, e.g. ``"mspacman/expert-v0"``
         :param action_space: Gymnasium space of the actions; may be left out where ``env`` is given
         :param observation_space: of the frames; by default a Box with all values of their dtype
         :param terminations: per step, oldest first: whether the episode terminated there; by default never
@@ -306,19 +306,19 @@ class RecordBuffer(BaseRecordBuffer):
 
 
 class FramelessRecordBuffer(RecordBuffer):
-    """A RecordBuffer that keeps everything but the frames: the `frame` that is added may be anything."""
+    """A RecordBuffer that keeps everything except frames: `add` ignores its `frame`."""
 
     _keeps_frames = False
 
 
 class DummyRecordBuffer(FramelessRecordBuffer):
-    """A RecordBuffer that keeps nothing: all calls of a RecordBuffer, and its length stays 0."""
+    """A RecordBuffer that keeps nothing. It has all methods, and its length stays 0."""
 
     def add(self, frame: Any, reward: Any, action: Any, features: Any = None) -> None:
         """Do nothing."""
 
     def clear(self) -> None:
-        """Do nothing, there is nothing to forget."""
+        """Do nothing: there are no steps."""
         self._allocate(0)
 
 

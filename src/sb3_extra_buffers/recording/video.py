@@ -16,7 +16,7 @@ from sb3_extra_buffers._optional import require
 if TYPE_CHECKING:
     from sb3_extra_buffers.recording.record import RecordBuffer
 
-#: A GIF has no room for a longer time between two frames than some minutes.
+#: A GIF cannot show a frame for longer than some minutes.
 _SLOWEST = 0.01
 
 
@@ -65,7 +65,7 @@ def write_gif(path: Path, fps: float, pictures: Iterator[NDArray[np.uint8]]) -> 
     image: Any = require("PIL.Image", extra="video", what="Saving a GIF")
     frames = map(image.fromarray, pictures)
     first = next(frames)
-    # GIF counts in hundredths of a second, and viewers slow down what is shorter than two of them.
+    # GIF counts hundredths of a second, and viewers slow down frames that are shorter than two of them.
     duration = max(20, 10 * round(100 / fps))
     first.save(path, format="GIF", save_all=True, append_images=frames, duration=duration, loop=0)
 
@@ -80,6 +80,6 @@ def write_mp4(path: Path, fps: float, pictures: Iterator[NDArray[np.uint8]]) -> 
 
 
 def _even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """With an even height and width, as players expect of an MP4: the last row or column is repeated where needed."""
+    """Frames with an even height and width, which MP4 players need: the last row or column may be repeated."""
     odd = [(0, n % 2) for n in picture.shape[:2]] + [(0, 0)] * (picture.ndim - 2)
     return np.pad(picture, odd, mode="edge")

@@ -41,7 +41,7 @@ def make_env(
 
 
 def _make_game(env_id: str, **env_kwargs: Any) -> gym.Env[Any, Any]:
-    """One game. Registers them first: this may be another process than the one that asked for the env."""
+    """Make one game. Registers the games first, because this may run in a worker process."""
     register_games()
     game = gym.make(env_id, **env_kwargs)
     if not hasattr(game.unwrapped, "ale"):
@@ -51,7 +51,7 @@ def _make_game(env_id: str, **env_kwargs: Any) -> gym.Env[Any, Any]:
 
 
 def register_games() -> None:
-    """Make Atari's games known to gymnasium, and keep ALE from printing a banner for each of them; errors are still shown."""
+    """Register Atari's games with gymnasium, and silence ALE's banner. Errors are still shown."""
     ale = require("ale_py", extra="atari", what="atari.make_env")
     ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
     gym.register_envs(ale)

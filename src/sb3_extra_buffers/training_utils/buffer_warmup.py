@@ -28,7 +28,7 @@ def warm_up(
     deterministic: bool = True,
     progress_bar: bool = True,
 ) -> tuple[list[float], list[float]]:
-    """Play whole episodes into the buffers, or play until they are full if nothing says how many.
+    """Play whole episodes into the buffers, or until the buffers are full if no number is given.
 
     :param buffer: replay buffer to fill, or several
     :param n_envs: number of envs that the buffers were made for
@@ -36,7 +36,8 @@ def warm_up(
         the steps of all of them in turn. It is left open
     :param warmup_model: model that plays
     :param warmup_episodes: number of episodes to play
-    :param mean_ep_len: steps of an episode; without ``warmup_episodes``, as many are played as should fill the largest buffer
+    :param mean_ep_len: length of an episode; without ``warmup_episodes``, enough episodes are played to fill the largest
+        buffer
     :param close_env: close the envs at the end
     :param deterministic: take the model's best action instead of drawing one
     :param progress_bar: show a bar on a terminal, where tqdm is installed

@@ -28,11 +28,10 @@ def eval_model(
     progress_bar: bool = True,
     label: str = "Evaluating",
 ) -> tuple[list[float], list[float]]:
-    """Play until exactly ``n_eps`` episodes are finished, and give their rewards.
+    """Play exactly ``n_eps`` whole episodes, and return their rewards.
 
-    An episode is what the Monitor takes for one: a lost life does not end it, and its reward is the true one, not the clipped
-    one. Each env plays its share of the episodes, fixed beforehand: counting whichever ends first would favour short ones.
-    Buffers get every step of every env.
+    Episodes are counted by the Monitor: a lost life does not end one, and rewards are not clipped. Each env plays a fixed
+    share of the episodes; counting whichever ends first would favour short episodes. Buffers get every step of every env.
 
     :param n_eps: number of episodes
     :param eval_env: envs with a Monitor
@@ -41,7 +40,7 @@ def eval_model(
     :param buffer: replay buffer to fill, or several; a buffer for fewer envs gets the steps of all in turn
     :param deterministic: take the model's best action instead of drawing one
     :param progress_bar: show a bar on a terminal, where tqdm is installed
-    :param label: what the bar says
+    :param label: text of the bar
     :return: the episodes' rewards, in the order in which they ended, and the seconds spent in each buffer's `add`
     """
     if isinstance(n_eps, bool) or not isinstance(n_eps, (int, np.integer)) or n_eps < 1:
@@ -80,7 +79,7 @@ def process_outcome(infos: Sequence[dict[str, Any]]) -> tuple[NDArray[np.float64
 
 @contextmanager
 def closing_if(wanted: bool, env: VecEnv) -> Iterator[None]:
-    """Close the envs at the end, also after an error, if that is wanted."""
+    """Close the envs at the end, also after an error, if asked to."""
     try:
         yield
     finally:

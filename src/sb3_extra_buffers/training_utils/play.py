@@ -28,15 +28,15 @@ class Transitions(NamedTuple):
 def play(env: VecEnv, model: PolicyPredictor, deterministic: bool = True) -> Iterator[Transitions]:
     """Reset the envs and play without end.
 
-    Where an episode ends, `next_obs` is its last observation, not the next episode's first. With VecNormalize the model sees
-    normalized observations, and what is given out are the original ones. Box actions are given out as SB3 stores them: scaled
-    to [-1, 1].
+    At the end of an episode, `next_obs` is its last observation, not the first of the next episode. With VecNormalize, the
+    model sees normalized observations, and the transitions have the original ones. Box actions are scaled to [-1, 1], as SB3
+    stores them.
 
     :param deterministic: take the model's best action instead of drawing one
     """
     normalizer = unwrap_vec_normalize(env)
     if any(env.env_is_wrapped(EpisodicLifeEnv)):
-        # It would go on with a game that is still running; what was played before must not count.
+        # EpisodicLifeEnv would continue a running game, whose earlier steps must not count.
         env.env_method("set_wrapper_attr", "was_real_done", True)
     seen = env.reset()  # what the model sees
     original = normalizer.get_original_obs() if normalizer else seen

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class RewardSummary:
-    """How the rewards of the episodes are spread; `str` gives it as two lines."""
+    """Statistics of the rewards of episodes; `str` gives two lines."""
 
     episodes: int
     mean: float
@@ -24,7 +24,7 @@ class RewardSummary:
 
     @property
     def relative_iqr(self) -> float:
-        """The interquartile range as a share of the median: 0 where the middle half does not vary."""
+        """The interquartile range divided by the median; 0 if the middle half does not vary."""
         spread = self.q3 - self.q1
         return spread / abs(self.q2) if self.q2 else (float("inf") if spread else 0.0)
 
@@ -37,7 +37,7 @@ class RewardSummary:
 
 
 def summarize(rewards: Sequence[float] | NDArray[np.floating]) -> RewardSummary:
-    """What there is to say about the rewards of some episodes.
+    """Statistics of the rewards of some episodes.
 
     :param rewards: one reward per episode, as `eval_model` returns them
     """
@@ -48,5 +48,5 @@ def summarize(rewards: Sequence[float] | NDArray[np.floating]) -> RewardSummary:
 
 
 def _short(value: float) -> str:
-    """Two decimals at most, none where they would be zeros, and no zero below zero."""
+    """At most two decimals, without trailing zeros and without -0."""
     return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")

@@ -27,7 +27,7 @@ def vectorize(
     :param make_one: makes one env; runs in the env's own process and must be picklable
     :param n_envs: number of envs; one env stays in this process, whatever ``vec_env_cls`` says
     :param framestack: frames in an observation
-    :param wrapper_class: goes around the Monitor, which therefore sees true rewards and episode ends
+    :param wrapper_class: wraps the Monitor, which therefore sees true rewards and episode ends
     """
     check_counts(n_envs=n_envs, framestack=framestack)
     env = make_vec_env(
@@ -40,7 +40,7 @@ def vectorize(
 
 
 def check_counts(**counts: int) -> None:
-    """Refuse what is no integer, or below 1.
+    """Refuse values that are not integers of at least 1.
 
     :param counts: values by the names of the options
     """

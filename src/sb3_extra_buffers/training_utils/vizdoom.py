@@ -1,8 +1,8 @@
 """ViZDoom envs without a window: semantic-segmentation masks, RGB, or both. Below: vec_env.
 
-ViZDoom numbers the objects of a picture anew at every step. A mask here holds classes instead, the same for all steps and
-scenarios: `CLASSES` names them, in order, and a class is written as its place in `CLASSES` times `CLASS_STEP`. So masks are
-images to SB3, and a network that divides by 255 can still tell the classes apart.
+ViZDoom gives the objects in a picture new numbers at every step. A mask here holds classes instead, which are the same for all
+steps and scenarios. `CLASSES` names them; a pixel is the index of its class times `CLASS_STEP`. So SB3 treats masks as images,
+and a network that divides by 255 can still tell the classes apart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sb3_extra_buffers.training_utils.vec_env import VecEnvClass, check_counts, 
 
 Pictures = Literal["labels", "rgb", "both"]
 
-#: What a mask tells apart: the level's surfaces, then ViZDoom's categories of objects.
+#: The classes of a mask: the level's surfaces, then ViZDoom's categories of objects.
 CLASSES = (
     "Wall", "FloorOrCeiling", "Unknown",
     "Ammo", "Armor", "Artifact", "Breakable", "Bridge", "Decoration", "DynamicLight", "Explosive", "Gibs", "Gore", "Hazard",
@@ -82,14 +82,14 @@ def make_env(
         if key in game_options:
             raise ValueError(f"{key} follows from {option}=, choose it there")
     for key, value in game_options.items():
-        if not vizdoom.DoomGame().set_config({key: value}):  # would be ignored by the game
+        if not vizdoom.DoomGame().set_config({key: value}):  # the game would ignore it
             raise ValueError(f"ViZDoom does not take {key}={value!r}. Its options: https://vizdoom.farama.org")
     options = {
         "screen_resolution": name,
         "screen_format": "RGB24",
         "labels_buffer_enabled": obs != "rgb",
-        "doom_config_path": os.devnull,  # where the game would write its settings when it ends
-        # The game starts in another folder than the one that a path was given for.
+        "doom_config_path": os.devnull,  # the game writes its settings here when it ends
+        # The game starts in another folder, so a relative path would not be found.
         **{key: str(Path(value).resolve()) if key.endswith("_path") else value for key, value in game_options.items()},
     }
     make_one = partial(_make_game, _config_of(scenario), obs, frame_skip, max_buttons_pressed, options)
@@ -99,7 +99,7 @@ def make_env(
 class DoomPictures(gym.Wrapper[Any, Any, Any, Any]):
     """The chosen pictures of ViZDoom's own env.
 
-    The game shows nothing any more when an episode is over, so the last picture stands in for the end.
+    The game shows nothing when an episode is over, so the last picture is repeated.
 
     :param env: ViZDoom's env
     :param obs: see `make_env`
@@ -180,7 +180,7 @@ def _button_names(game: Any) -> list[str]:
 
 @contextmanager
 def _own_folder() -> Iterator[None]:
-    """A working directory for a game to start in: it makes a folder _vizdoom there, and dies if another game is faster."""
+    """A working directory for one game, which creates a folder _vizdoom there and fails if another game does so first."""
     before = os.getcwd()
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chdir(folder)

@@ -1,4 +1,4 @@
-"""One rollout buffer for SB3, several behind it: each call goes to all of them, the first one's answer goes to SB3.
+"""One rollout buffer for SB3 in front of several: each call goes to all of them, and SB3 gets the answer of the first.
 
 PPO -> DummyVecRolloutBuffer -> buffers[0]   trained on
                              -> buffers[1]   does the same work, for comparison
@@ -17,7 +17,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 
-#: What SB3, or a callback, may want to read: the first buffer has it.
+#: Attributes that SB3 or a callback may read, from the first buffer.
 _READ_FROM_FIRST = (
     "observations", "actions", "rewards", "advantages", "returns", "episode_starts", "log_probs", "values",
     "pos", "full", "generator_ready",
@@ -27,11 +27,11 @@ _END = object()
 
 
 class DummyVecRolloutBuffer(RolloutBuffer):
-    """A rollout buffer that hands everything on to several buffers; the model trains on what the first one gives.
+    """A rollout buffer that passes every call to several buffers; the model trains on the minibatches of the first.
 
     Give it to SB3 as ``rollout_buffer_class``, with
     ``rollout_buffer_kwargs=dict(buffers=[RolloutBuffer, partial(CompressedRolloutBuffer, compression_method="zstd3")])``.
-    The weights become those of a training with the first buffer alone, bit for bit. An error in any buffer is raised.
+    The weights are those of a training with the first buffer alone, bit for bit. An error in any buffer is raised.
 
     :param buffer_size: steps of a rollout
     :param observation_space: observation space
@@ -59,11 +59,12 @@ class DummyVecRolloutBuffer(RolloutBuffer):
         gae_lambda: float = 1,
         gamma: float = 0.99,
     ) -> None:
-        # Past RolloutBuffer's constructor, which allocates arrays; and what the first buffer has is not kept here too.
+        # Skips RolloutBuffer's constructor, which allocates arrays; the first buffer has them.
         super(RolloutBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs=n_envs)
         del self.pos, self.full
         self.gae_lambda, self.gamma = gae_lambda, gamma
-        if not isinstance(buffers, (list, tuple)):  # a generator, say, would be used up when SB3 makes a second buffer
+        # a generator, for example, would be exhausted when SB3 makes a second buffer
+        if not isinstance(buffers, (list, tuple)):
             raise TypeError(f"buffers must be a list of rollout buffers, or of callables that make one; got {buffers!r}")
         if not buffers:
             raise ValueError("buffers must hold at least one rollout buffer, got none")
@@ -75,7 +76,10 @@ class DummyVecRolloutBuffer(RolloutBuffer):
         self._pool: ThreadPoolExecutor | None = None
 
     def _made(self, entry: Any) -> RolloutBuffer:
-        """A buffer from an entry of ``buffers``, checked: another gamma, say, would silently train another agent."""
+        """A buffer from an entry of ``buffers``.
+
+        It is checked, because another gamma, for example, would silently train another agent.
+        """
         if callable(entry):
             entry = entry(
                 self.buffer_size, self.observation_space, self.action_space,
@@ -93,7 +97,7 @@ class DummyVecRolloutBuffer(RolloutBuffer):
     # ---- one call, all buffers
 
     def _each(self, call: Callable[[RolloutBuffer], None]) -> None:
-        """Do something with each buffer; the first error is raised after all have been served."""
+        """Call something for each buffer. The first error is raised after all calls."""
         if self.use_threads:
             pool = self._started_pool()
             running = [pool.submit(call, buffer) for buffer in self.buffers]
@@ -118,7 +122,7 @@ class DummyVecRolloutBuffer(RolloutBuffer):
         self._each(lambda buffer: buffer.compute_returns_and_advantage(last_values, dones))
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
-        """SB3's `get`, of each buffer in step and with the same random numbers; gives the first one's minibatches."""
+        """SB3's `get` for all buffers at the same time, with the same random numbers. Yields the minibatches of the first."""
         generators = [buffer.get(batch_size) for buffer in self.buffers]
         while True:
             before = np.random.get_state()
@@ -145,7 +149,7 @@ class DummyVecRolloutBuffer(RolloutBuffer):
             return getattr(self.buffers[0], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    # ---- the pool: made when it is first used, so that a copy makes one of its own
+    # ---- the thread pool: made at its first use, so that a copy makes its own
 
     def _started_pool(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -154,7 +158,7 @@ class DummyVecRolloutBuffer(RolloutBuffer):
         return self._pool
 
     def close(self) -> None:
-        """End the threads. The buffers stay usable, they are then called one after the other."""
+        """End the threads. The buffers stay usable, and are then called one after the other."""
         self.use_threads = False
         if self._pool is not None:
             self._pool.shutdown()
