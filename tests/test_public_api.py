@@ -73,7 +73,7 @@ NAMES: dict[str, set[str]] = {
     },
 }  # fmt: skip
 #: Parts that promise nothing to those who import them.
-INTERNAL = {"_lazy", "_optional", "bench", "cli", "native", "segments", "spaces"}
+INTERNAL = {"_lazy", "_optional", "_text", "bench", "cli", "native", "segments", "spaces"}
 #: What the package itself has, from one of its parts.
 TOP = {
     "load_buffer": "persistence", "merge_buffers": "persistence", "compress_buffer": "converting",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from sb3_extra_buffers._text import human_bytes
 from sb3_extra_buffers.cli.arguments import positive
 from sb3_extra_buffers.cli.opening import add_trust, is_pickle, open_buffer, write_buffer
-from sb3_extra_buffers.cli.output import human_bytes, progress, say, show_json
+from sb3_extra_buffers.cli.output import progress, say, show_json
 
 HELP = "write a saved buffer with another size, number of envs or codec"
 EXAMPLES = """\

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sb3_extra_buffers._text import human_bytes
 from sb3_extra_buffers.cli.arguments import whole_number
-from sb3_extra_buffers.cli.output import Table, complain, human_bytes, human_seconds, progress, say, show, show_json
+from sb3_extra_buffers.cli.output import Table, complain, human_seconds, progress, say, show, show_json
 from sb3_extra_buffers.errors import MissingBackendError
 
 HELP = "train with SB3's buffer and with ours: memory, speed, identical weights"

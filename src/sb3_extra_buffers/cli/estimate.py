@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from sb3_extra_buffers._text import human_bytes, human_share
 from sb3_extra_buffers.cli.arguments import positive
-from sb3_extra_buffers.cli.output import Table, human_bytes, human_share, say, share_of_ram, show, show_json
+from sb3_extra_buffers.cli.output import Table, say, share_of_ram, show, show_json
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.bench.sizes import Size

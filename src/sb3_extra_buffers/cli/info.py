@@ -8,7 +8,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from sb3_extra_buffers.cli.output import Table, human_bytes, say, show, show_json
+from sb3_extra_buffers._text import human_bytes
+from sb3_extra_buffers.cli.output import Table, say, show, show_json
 from sb3_extra_buffers.errors import MissingBackendError, NativeLibraryError
 
 if TYPE_CHECKING:

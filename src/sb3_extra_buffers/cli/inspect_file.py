@@ -11,9 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sb3_extra_buffers._text import human_bytes
 from sb3_extra_buffers.cli.columns import codecs_of, columns_of
 from sb3_extra_buffers.cli.opening import add_trust, open_buffer
-from sb3_extra_buffers.cli.output import Table, human_bytes, say, show, show_json
+from sb3_extra_buffers.cli.output import Table, say, show, show_json
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer

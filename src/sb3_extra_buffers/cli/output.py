@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from sb3_extra_buffers._optional import installed
+from sb3_extra_buffers._text import human_share
 
 #: `update(done, note)` of a progress bar
 Update = Callable[[int, str], None]
@@ -126,19 +127,6 @@ def _line_by_line(label: str, total: int) -> Update:
 
 def _is_rich(stream: TextIO) -> bool:
     return stream.isatty() and installed("rich")
-
-
-def human_bytes(n: float) -> str:
-    """Bytes as people read them, in powers of 1000: ``1.13 GB``."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while abs(n) >= 999.5 and len(units) > 1:
-        n, units = n / 1000, units[1:]
-    return f"{n:.0f} {units[0]}" if units[0] == "B" or abs(n) >= 100 else f"{n:.3g} {units[0]}"
-
-
-def human_share(share: float) -> str:
-    """A part of something in percent: ``0.44 %``."""
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def share_of_ram(n: float, ram: int) -> str:

@@ -15,8 +15,9 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from sb3_extra_buffers._text import human_bytes, human_share
 from sb3_extra_buffers.cli.arguments import positive
-from sb3_extra_buffers.cli.output import Table, human_bytes, human_share, progress, say, share_of_ram, show, show_json
+from sb3_extra_buffers.cli.output import Table, progress, say, share_of_ram, show, show_json
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.cli.measuring import Measurement

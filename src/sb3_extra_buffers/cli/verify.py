@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from sb3_extra_buffers._text import human_bytes
 from sb3_extra_buffers.cli.opening import check_path
-from sb3_extra_buffers.cli.output import Table, human_bytes, progress, say, show, show_json
+from sb3_extra_buffers.cli.output import Table, progress, say, show, show_json
 
 HELP = "check every checksum of a saved buffer"
 EXAMPLES = """\
