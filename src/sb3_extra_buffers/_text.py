@@ -16,6 +16,12 @@ def human_share(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
+def round_down(n: int, digits: int = 3) -> int:
+    """A number without the digits that nobody can be sure of, never larger: ``25_875_288`` -> ``25_800_000``."""
+    unit: int = 10 ** max(len(str(n)) - digits, 0)
+    return n // unit * unit
+
+
 def counted(n: int, thing: str) -> str:
     """A number with its noun: ``1 env``, ``2,000 envs``."""
     return f"{n:,} {thing}{'s' * (n != 1)}"

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sb3_extra_buffers._text import human_bytes
+from sb3_extra_buffers._text import human_bytes, human_share
 from sb3_extra_buffers.cli.columns import codecs_of, columns_of
 from sb3_extra_buffers.cli.opening import add_trust, open_buffer
 from sb3_extra_buffers.cli.output import Table, say, show, show_json
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("file", type=Path, metavar="FILE", help="saved buffer: a file, a checkpoint folder, or a pickle")
     add_trust(parser)
-    parser.add_argument("--frames", type=Path, metavar="PNG", help="save a contact sheet of stored frames")
+    parser.add_argument("--frames", type=_picture, metavar="PNG", help="save a contact sheet of stored frames, as a PNG")
     parser.add_argument("--key", help="key of a Dict observation to show frames of (default: the first with images)")
 
 
@@ -70,12 +70,12 @@ def describe(buffer: ReplayBuffer) -> dict[str, Any]:
     order = (np.arange(size) + (buffer.pos if buffer.full else 0)) % buffer.buffer_size  # oldest first
     rewards, dones = buffer.rewards[order], buffer.dones[order].astype(bool)
     returns = _returns(rewards, dones, begins_at_reset=not buffer.full)
-    one = sum(int(np.prod(column.shape[2:])) * column.dtype.itemsize for column in columns_of(buffer).values())
     if isinstance(buffer, ReplayObservations):
-        stored = buffer.memory_usage().stored_bytes
+        raw, stored, *_ = buffer.memory_usage()
     else:
         names = ("observations", "next_observations")
-        stored = sum(int(column.nbytes) for name in names for column in columns_of(buffer, name).values())
+        arrays = [column for name in names for column in columns_of(buffer, name).values()]
+        raw = stored = sum(array.nbytes for array in arrays) * size // buffer.buffer_size
     return {
         "class": f"{type(buffer).__module__}.{type(buffer).__qualname__}",
         "observation_space": str(buffer.observation_space),
@@ -85,7 +85,7 @@ def describe(buffer: ReplayBuffer) -> dict[str, Any]:
         "capacity": buffer.buffer_size * n_envs,
         "ends": int(dones.sum()),
         "complete_episodes": len(returns),
-        "raw_bytes": 2 * size * n_envs * one,
+        "raw_bytes": raw,
         "stored_bytes": stored,
         "codecs": codecs_of(buffer),
         "reward": _statistics(rewards),
@@ -97,7 +97,7 @@ def present(facts: dict[str, Any]) -> None:
     """Print the facts as a table."""
     raw, stored = facts["raw_bytes"], facts["stored_bytes"]
     rows = [
-        ["class", facts["class"]],
+        ["class", f"{facts['class'].rpartition('.')[2]} ({facts['class'].partition('.')[0]})"],
         ["observations", facts["observation_space"]],
         ["actions", facts["action_space"]],
         [
@@ -105,8 +105,8 @@ def present(facts: dict[str, Any]) -> None:
             f"{facts['transitions']:,} of {facts['capacity']:,} ({facts['n_envs']} env{'s' * (facts['n_envs'] > 1)})",
         ],
         ["episodes", f"{facts['ends']:,} ends, {facts['complete_episodes']:,} complete episodes"],
-        ["observations, raw", human_bytes(raw)],
-        ["observations, stored", f"{human_bytes(stored)} ({100 * stored / raw:.2f} %)" if raw else human_bytes(stored)],
+        ["observations, in SB3", human_bytes(raw)],
+        ["observations, stored", f"{human_bytes(stored)} ({human_share(stored / raw)})" if raw else human_bytes(stored)],
         ["file", human_bytes(facts["file_bytes"])],
     ]
     if facts["codecs"]:
@@ -133,3 +133,10 @@ def _statistics(values: Any) -> dict[str, float] | None:
     if values.size == 0:
         return None
     return {name: float(getattr(values, name)()) for name in ("mean", "std", "min", "max")}
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() != ".png":
+        raise argparse.ArgumentTypeError(f"must name a PNG, such as {path.stem or 'frames'}.png, got {text!r}")
+    return path

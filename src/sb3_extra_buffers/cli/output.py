@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 from sb3_extra_buffers._optional import installed
 from sb3_extra_buffers._text import human_share
+from sb3_extra_buffers.cli.help import for_terminal
 
 #: `update(done, note)` of a progress bar
 Update = Callable[[int, str], None]
@@ -54,7 +55,7 @@ def say(text: str = "") -> None:
 
 def complain(text: str) -> None:
     """A line for the person who looks, not for the program that reads."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{for_terminal(text, sys.stderr)}\n")
     sys.stderr.flush()
 
 
@@ -130,8 +131,8 @@ def _is_rich(stream: TextIO) -> bool:
 
 
 def share_of_ram(n: float, ram: int) -> str:
-    """What part of the RAM so many bytes are, or how many times it would be needed."""
-    return human_share(n / ram) if n < ram else f"{n / ram:.1f} x, too large"
+    """What part of the RAM so many bytes are, or that they are more."""
+    return human_share(n / ram) if n < ram else "too large"
 
 
 def human_seconds(seconds: float) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HELP = "play an env, measure the codecs on it, recommend one"
 EXAMPLES = """\
   sb3-extra-buffers recommend --env PongNoFrameskip-v4
-  sb3-extra-buffers recommend --env ALE/MsPacman-v5 --n-envs 4 --buffer-size 100000
+  sb3-extra-buffers recommend --env ALE/MsPacman-v5 --n-envs 4 --buffer-size 1e5
   sb3-extra-buffers recommend --env VizdoomDeadlyCorridor-v1 --seconds 5
   sb3-extra-buffers recommend --env CartPole-v1 --json"""
 
