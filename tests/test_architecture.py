@@ -13,7 +13,7 @@ ROOT = Path(sb3_extra_buffers.__file__).parent
 
 #: From the bottom to the top. `spaces` needs gymnasium, so neither `codecs` nor `native` may import it.
 LAYERS: list[set[str]] = [
-    {"errors", "_lazy"},
+    {"errors", "_lazy", "_text"},
     {"_optional"},
     {"native"},
     {"codecs", "spaces"},

@@ -411,5 +411,6 @@ def test_unit_is_sb3s_buffer_of_the_same_size(measured: dict[str, dict[str, Any]
 
 @pytest.mark.parametrize(("option", "value"), [("--transitions", "10"), ("--repeats", "0")])
 def test_sizes_that_cannot_be_are_refused(option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", option, value, "--out", str(tmp_path)]) == 2
-    assert f"{option} must be at least" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", option, value, "--out", str(tmp_path)])
+    assert f"{option}: must be at least" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from sb3_extra_buffers import __version__
+from sb3_extra_buffers._text import human_bytes
 from sb3_extra_buffers.cli import COMMANDS, main, output
 from sb3_extra_buffers.codecs import CODECS
 
@@ -87,7 +88,7 @@ def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: pytest.Cap
     ],
 )
 def test_bytes_are_readable(n: float, text: str) -> None:
-    assert output.human_bytes(n) == text
+    assert human_bytes(n) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(2.5, "2.5 s"), (0.00038, "0.38 ms"), (0.0000123, "12.3 us")])
@@ -175,7 +176,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {
-    "no command": ([], "required: COMMAND"),
+    "no command": (["--"], "required: COMMAND"),
     "unknown command": (["trane"], "invalid choice: 'trane'"),
     "unknown env": (["recommend", "--env", "CartPol-v1"], "Did you mean: `CartPole`?"),
     "unknown game": (["recommend", "--env", "ALE/NoSuchGame-v5"], "No env 'ALE/NoSuchGame-v5'"),
@@ -196,14 +197,20 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["estimate", "--shape", "4,84,84", "--env-kind", "vector"],
         "vector has figures for one or two axes",
     ),
-    "gray as rgb": (["estimate", "--shape", "4,84,84", "--env-kind", "rgb"], "needs channels in threes"),
+    "gray as rgb": (["estimate", "--shape", "4,84,84", "--env-kind", "rgb"], "two or three axes and channels in threes"),
     "stack that does not fit": (["estimate", "--shape", "4,84,84", "--frame-stack", "5"], "frame_stack=5 does not fit"),
     "no results": (["bench", "--render", "no-such-file.json"], "no-such-file.json"),
     "no result": (["bench", "--render", __file__], "is no result of bench"),
     "codec without the level": (["bench", "--methods", "zstd99"], "zstd"),
     "blocks of letters": (["bench", "--methods", "zstd3@x"], "behind the @ stands block_frames"),
-    "number with a point": (["estimate", "--shape", "4,84,84", "--buffer-size", "1e6"], "must be a whole number, got '1e6'"),
-    "steps that are none": (["demo", "--steps", "abc"], "must be a whole number, got 'abc'"),
+    "number with a point": (["estimate", "--shape", "4,84,84", "--buffer-size", "1.5"], "must be a whole number such as"),
+    "steps that are none": (
+        ["demo", "--steps", "abc"],
+        "such as 100000, 100_000, 1e5 or 100k, got 'abc'",
+    ),
+    "level without its slash": (["bench", "--methods", "lz4-frame5"], "Did you mean 'lz4-frame/5'?"),
+    "level beyond the last": (["bench", "--methods", "zstd23"], "zstd level must be in 1..22 or -100..-1, got 23"),
+    "picture that is no PNG": (["inspect", "x.sb3x", "--frames", "x.gif"], "must name a PNG, such as x.png, got 'x.gif'"),
     "small and sizes": (["bench", "--quick", "--sizes"], "not allowed with argument --quick"),
     "no file": (["inspect", "no-such-file.pkl"], "No file no-such-file.pkl"),
     "not a buffer": (["inspect", __file__], "no file of sb3-extra-buffers"),

@@ -92,6 +92,22 @@ def test_the_table_is_readable(saved: dict[str, Path], capsys: pytest.CaptureFix
     assert "22.6 MB" in printed
 
 
+def test_a_buffer_that_is_half_full_is_compared_with_half_of_sb3s(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = spaces.Box(0, 255, (4, 36, 36), np.uint8)
+    for kind in (ReplayBuffer, CompressedReplayBuffer):
+        buffer = kind(100, space, spaces.Discrete(2), device="cpu")
+        obs = np.ones((1, 4, 36, 36), np.uint8)
+        for _ in range(50):
+            buffer.add(obs, obs, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+        save_to_pkl(tmp_path / "buffer.pkl", buffer)
+        facts = inspect(capsys, tmp_path / "buffer.pkl")
+        assert facts["raw_bytes"] == 50 * 2 * 4 * 36 * 36
+        assert facts["stored_bytes"] <= facts["raw_bytes"]
+        assert main(["inspect", "--trust", str(tmp_path / "buffer.pkl")]) == 0
+        package = "stable_baselines3" if kind is ReplayBuffer else "sb3_extra_buffers"
+        assert f"{kind.__name__} ({package})" in capsys.readouterr().out
+
+
 def test_contact_sheets_of_both_are_the_same_picture(
     saved: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

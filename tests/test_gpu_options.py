@@ -113,7 +113,7 @@ def test_observations_live_where_the_buffer_does_if_not_told_otherwise() -> None
         ({"compression_method": "tils"}, "No GPU method named 'tils'. Did you mean 'tiles'?"),
         ({"compression_method": "lz4-frame/1"}, "Installed: tiles, none, rle, zstd"),
         ({"compression_method": "zstd99"}, "zstd level must be in"),
-        ({"compression_method": "zstd0"}, "zstd level must be in 1..22, got 0"),
+        ({"compression_method": "zstd0"}, "zstd level must be in 1..22 or -100..-1, got 0"),
         ({"compression_method": "rle3"}, "has no levels"),
         ({"compression_kwargs": {"level": 3}}, "has no options"),
         ({"decompression_kwargs": {"level": 3}}, "decompression_kwargs has no option 'level'. Allowed: none at all"),

@@ -199,6 +199,7 @@ def test_auto_chooses_per_leaf() -> None:
         ({"compression_method": "zsdt"}, "Did you mean 'zstd'"),
         ({"compression_method": ""}, "No codec named ''. Installed"),
         ({"compression_method": "lz4-block3"}, "Did you mean 'lz4-block/3'"),
+        ({"compression_method": "zstd23"}, r"zstd level must be in 1\.\.22 or -100\.\.-1, got 23"),
         ({"compression_method": ["zstd"]}, r"must be a codec's name, or a dict of names by key, got \['zstd'\]"),
         ({"compression_method": None}, "must be a codec's name, or a dict of names by key, got None"),
         ({"dtypes": {"elem_type": "foo"}}, "elem_type in dtypes must be a NumPy dtype, got 'foo'"),

@@ -72,7 +72,7 @@ NAMES: dict[str, set[str]] = {
     },
 }  # fmt: skip
 #: Parts that promise nothing to those who import them.
-INTERNAL = {"_lazy", "_optional", "bench", "cli", "compat", "native", "random_state", "segments", "spaces"}
+INTERNAL = {"_lazy", "_optional", "_text", "bench", "cli", "compat", "native", "random_state", "segments", "spaces"}
 #: What the package itself has, from one of its parts.
 TOP = {
     "load_buffer": "persistence", "merge_buffers": "merging", "compress_buffer": "converting",

@@ -147,6 +147,36 @@ def test_shorthand_levels_and_options_are_checked_as_for_any_codec() -> None:
         make_codec("mien")
 
 
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ("lz4-frame5", "'lz4-frame/5'"),
+        ("lz4-frame-5", "'lz4-frame/-5'"),
+        ("lz4_frame/5", "'lz4-frame/5'"),
+        ("lz4frame", "'lz4-frame'"),
+        ("lz4", "'lz4-frame' or 'lz4-block'"),
+        ("zsdt3", "'zstd3'"),
+        ("ZSTD3", "'zstd3'"),
+        ("zstd 3", "'zstd3'"),
+        ("zstd:3", "'zstd3'"),
+        ("zst", "'zstd'"),
+        ("rle_jit3", "'rle-jit'"),  # which has no levels
+        ("Auto", "'auto'"),
+        ("auto-smal", "'auto-small'"),
+        ("auto3", "'auto'"),
+    ],
+)
+def test_a_misspelled_codec_is_answered_with_the_right_spelling(spec: str, meant: str) -> None:
+    with pytest.raises(CodecError, match=rf"No codec named '{spec}'\. Did you mean {meant}\?"):
+        make_codec(spec)
+
+
+@pytest.mark.parametrize("spec", ["", "-", "///", "5", "blosc", "snappy9"])
+def test_nothing_is_suggested_for_what_resembles_nothing(spec: str) -> None:
+    with pytest.raises(CodecError, match=rf"No codec named '{spec}'\. Installed: auto"):
+        make_codec(spec)
+
+
 @pytest.mark.usefixtures("mine")
 def test_buffers_take_a_registered_codec() -> None:
     args = (40, IMAGE, ACTIONS, "cpu", 2)

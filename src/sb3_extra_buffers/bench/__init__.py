@@ -8,6 +8,7 @@ standalone starts `measure` before this library is imported        (`python path
 jobs       starts those processes in turns and takes medians
 peers      virtual environments of other libraries
 bars       what is promised, and whether it is kept
+kinds      kinds of observations, and what stands for them
 sizes      bytes per frame by kind of observation, which `estimate` goes by
 report     tables, Markdown, plots
 

@@ -9,11 +9,10 @@ from .colour import CAMERA_TRAINING_BARS, colour_groups, colour_verdicts, named_
 from .frames import CAMERAS, MADE_UP, N_ENVS, STACK, envs_of, is_vectors, split_stack
 from .groups import TIMES, Group, Limits, Verdict
 from .jobs import Result
+from .kinds import MAIN_GAME, OTHER_GAMES
 from .measure import Job
 from .training import PPO, PPO_ENVS, Training
 
-MAIN_GAME = "MsPacman"
-OTHER_GAMES = ("Pong", "Seaquest", "Breakout", "Qbert", "SpaceInvaders", "BeamRider")
 DEFAULT = "auto"
 #: The smallest setting that is documented.
 SMALLEST = "zstd9@64"

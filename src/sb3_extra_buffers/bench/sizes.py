@@ -15,36 +15,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .bars import DEFAULT, MAIN_GAME, OTHER_GAMES, SMALLEST
-from .frames import N_ENVS, STACK, is_vectors, most_recorded
+from .bars import DEFAULT, SMALLEST
+from .frames import STACK, envs_of, is_vectors, most_recorded, split_stack
 from .jobs import Result
+from .kinds import KINDS
 from .measure import Job
 
 #: Where the committed figures are.
 SIZES = Path(__file__).with_name("sizes.json")
 
-SCENARIOS = ("basic", "deadly_corridor", "defend_the_center", "health_gathering", "my_way_home")
-#: Kind of observation -> workloads that stand for it.
-KINDS = {
-    "atari": (MAIN_GAME, *OTHER_GAMES),
-    "masks": tuple(f"{scenario}-labels" for scenario in SCENARIOS),
-    "rgb": tuple(f"{scenario}-rgb" for scenario in SCENARIOS),
-    "vector": ("vectors-4", "vectors-17", "vectors-64", "vectors-376"),
-}
-#: What the recordings of a kind are, for people.
-DESCRIPTIONS = {
-    "atari": "Atari games, 84x84 gray, stacks of 4",
-    "masks": "label masks of ViZDoom scenarios, 160x120, stacks of 4",
-    "rgb": "RGB of ViZDoom scenarios, 160x120, stacks of 4",
-    "vector": "random walks of float32",
-}
 BUFFERS = (DEFAULT, "zstd3", SMALLEST, "lz4-block", "igzip1", "none")
 #: GPU buffers, and how many transitions of a game they get: levels of zstd are slow, and each frame is on its own there.
 GPU_BUFFERS = {
     **dict.fromkeys(("gpu-tiles", "gpu-none", "gpu-rle"), 40_000),
     **{f"gpu-zstd{level}": 10_000 for level in (-5, 1, 3, 9, 15, 19)},
 }
-GPU_GAMES = KINDS["atari"]
+GPU_GAMES = KINDS["atari"].workloads
 #: Laps through the recording that the two buffers hold, and steps that count as a lap where nothing is recorded.
 LAPS, VECTOR_STEPS = (1, 3), 20_000
 #: For each transition a store keeps where `obs` and `next_obs` are: 4 bytes each, however large a frame is.
@@ -72,15 +58,26 @@ class Size:
 
         In proportion to the bytes of a frame, but for the index.
         """
+        return transitions * self._of_a_transition(frame_bytes) + n_envs * self.open_frames * frame_bytes
+
+    def most_transitions(self, memory: float, n_envs: int, frame_bytes: int, other_bytes: int) -> int:
+        """Transitions of a buffer that takes so much memory.
+
+        :param other_bytes: what a transition takes beside its observations
+        """
+        left = memory - n_envs * self.open_frames * frame_bytes
+        return max(int(left / (self._of_a_transition(frame_bytes) + other_bytes)), 0)
+
+    def _of_a_transition(self, frame_bytes: int) -> float:
         share = max(self.bytes_per_frame - INDEX_BYTES, 0) / self.frame_bytes
-        return transitions * (share * frame_bytes + INDEX_BYTES) + n_envs * self.open_frames * frame_bytes
+        return share * frame_bytes + INDEX_BYTES
 
 
 def jobs_for(kind: str, cache: Path) -> list[Job]:
     """Buffers to fill for a kind: for each workload and codec a smaller and a larger one."""
     return [
         Job(buffer, workload, laps * _lap(workload), str(cache), laps=0, samples=0)
-        for workload in KINDS[kind]
+        for workload in KINDS[kind].workloads
         for buffer in BUFFERS
         for laps in LAPS
     ]
@@ -108,7 +105,7 @@ def gpu_ratios_of(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def _lap(workload: str) -> int:
     """Transitions of a lap."""
-    return VECTOR_STEPS if is_vectors(workload) else most_recorded(workload) * N_ENVS
+    return VECTOR_STEPS if is_vectors(workload) else most_recorded(split_stack(workload)[0]) * envs_of(workload)
 
 
 def sizes_of(kind: str, results: Sequence[Result]) -> list[Size]:
@@ -116,7 +113,8 @@ def sizes_of(kind: str, results: Sequence[Result]) -> list[Size]:
     sizes = []
     for small, large in zip(results[::2], results[1::2], strict=True):
         growth = (large["rss_bytes"] - small["rss_bytes"]) / (large["transitions"] - small["transitions"])
-        at_once = max(small["rss_bytes"] - growth * small["transitions"], 0) / (N_ENVS * small["frame_bytes"])
+        frames = envs_of(small["workload"]) * small["frame_bytes"]
+        at_once = max(small["rss_bytes"] - growth * small["transitions"], 0) / frames
         sizes.append(
             Size(
                 kind, large["workload"], large["buffer"], large["frame_bytes"],

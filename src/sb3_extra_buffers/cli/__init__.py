@@ -14,9 +14,9 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from sb3_extra_buffers import __version__
+from sb3_extra_buffers.cli.help import Parser
 from sb3_extra_buffers.cli.output import complain
 
 PROGRAM = "sb3-extra-buffers"
@@ -33,7 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     :param argv: arguments without the program's name; None for those of the process
     """
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    given = sys.argv[1:] if argv is None else argv
+    if not given:
+        parser.print_help()
+        return 0
+    args = parser.parse_args(given)
     try:
         status: int = args.run(args)
         sys.stdout.flush()
@@ -53,9 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all subcommands."""
-    parser = _Parser(prog=PROGRAM, description="Losslessly compressed replay and rollout buffers for Stable-Baselines3.")
+    parser = Parser(
+        prog=PROGRAM,
+        description="Losslessly compressed replay and rollout buffers for Stable-Baselines3.",
+        epilog=f"`{PROGRAM} COMMAND --help` tells more about a command. Numbers may be written 1000000, 1_000_000, 1e6 or 1M.",
+    )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for name, where in COMMANDS.items():
         module = importlib.import_module(f"{__name__}.{where}")
         sub = subparsers.add_parser(
@@ -63,7 +72,6 @@ def build_parser() -> argparse.ArgumentParser:
             help=module.HELP,
             description=module.__doc__,
             epilog=f"examples:\n{module.EXAMPLES}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.configure(sub)
         sub.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -78,10 +86,3 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, (ValueError, ImportError, OSError, NotImplementedError)) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-class _Parser(argparse.ArgumentParser):
-    """Mistakes in one line, without the usage text before it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}. See {self.prog} --help\n")

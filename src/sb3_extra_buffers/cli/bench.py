@@ -3,7 +3,9 @@
 Frames are recorded once and kept in a cache. Each buffer is measured in a process of its own, in turns, on one thread.
 Memory is what the process grows by (RSS): the buffer alone, and the whole process from before this library is imported. What
 the library itself takes is measured with a tiny buffer.
+
 A name is a compression_method, with @ and a number for block_frames, e.g. zstd9@64.
+
 --check measures all that is promised, and fails where it is not kept. --sizes measures what `estimate` goes by.
 """
 
@@ -18,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sb3_extra_buffers.cli.arguments import at_least, positive
 from sb3_extra_buffers.cli.output import Table, complain, progress, say, show, show_json
 
 if TYPE_CHECKING:
@@ -61,9 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full-table", action="store_true", help="all codecs with many levels; slow ones are run once")
     parser.add_argument("--peers", action="store_true", help="other libraries too, each installed into its own environment")
     parser.add_argument(
-        "--transitions", type=int, default=40_000, metavar="N", help="size of the buffers (default: %(default)s)"
+        "--transitions", type=at_least(1000), default=40_000, metavar="N", help="size of the buffers (default: 40,000)"
     )
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each, in turns (default: %(default)s)")
+    parser.add_argument("--repeats", type=positive, default=3, metavar="N", help="runs of each, in turns (default: 3)")
     parser.add_argument("--check", action="store_true", help="compare with the bars; exit code 1 when one is missed")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="of --check: only these, e.g. main game colour named")
     small_or_sizes = parser.add_mutually_exclusive_group()
@@ -94,9 +97,6 @@ def run(args: argparse.Namespace) -> int:
         except (ValueError, LookupError, TypeError, AttributeError):
             raise ValueError(f"{args.render} is no result of bench (bench.json, check.json or sizes.json)") from None
         return 0
-    for name, least in (("transitions", 1000), ("repeats", 1)):
-        if getattr(args, name) < least:
-            raise ValueError(f"--{name} must be at least {least}, got {getattr(args, name)}")
     args.cache = args.cache or default_cache()
     args.out.mkdir(parents=True, exist_ok=True)
     if args.sizes:
@@ -163,14 +163,16 @@ def check(args: argparse.Namespace) -> int:
 def measure_sizes(args: argparse.Namespace) -> int:
     """Bytes per frame, by kind of observation and codec."""
     from sb3_extra_buffers.bench.groups import Group
+    from sb3_extra_buffers.bench.kinds import KINDS
     from sb3_extra_buffers.bench.report import machine
-    from sb3_extra_buffers.bench.sizes import KINDS, document, gpu_jobs, gpu_ratios_of, jobs_for, sizes_of, table_of
+    from sb3_extra_buffers.bench.sizes import document, gpu_jobs, gpu_ratios_of, jobs_for, sizes_of, table_of
 
     args.repeats = 1  # memory is the same each time
     groups = [Group("sizes", kind, tuple(jobs_for(kind, args.cache))) for kind in KINDS]
     groups.append(Group("sizes", "GPU buffers", tuple(gpu_jobs(args.cache))))
-    *found, gpu = measure(recordable(groups, args), args)
-    sizes = [size for kind, results in zip(KINDS, found, strict=True) for size in sizes_of(kind, results)]
+    groups = recordable(groups, args)
+    *found, gpu = measure(groups, args)
+    sizes = [size for group, results in zip(groups, found, strict=False) for size in sizes_of(group.label, results)]
     saved = document(sizes, gpu_ratios_of(gpu), command_line(), machine())
     (args.out / "sizes.json").write_text(json.dumps(saved, indent=1) + "\n")
     if args.json:

@@ -11,9 +11,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from sb3_extra_buffers._text import human_bytes
 from sb3_extra_buffers.cli.arguments import positive
 from sb3_extra_buffers.cli.opening import add_trust, bytes_of, open_buffer, stage, write_buffer
-from sb3_extra_buffers.cli.output import human_bytes, progress, say, show_json
+from sb3_extra_buffers.cli.output import progress, say, show_json
 
 HELP = "write a saved buffer with another size, number of envs or codec"
 EXAMPLES = """\

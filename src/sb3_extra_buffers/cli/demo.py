@@ -16,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sb3_extra_buffers.cli.arguments import whole_number
-from sb3_extra_buffers.cli.output import Table, complain, human_bytes, human_seconds, progress, say, show, show_json
+from sb3_extra_buffers._text import human_bytes
+from sb3_extra_buffers.cli.arguments import at_least
+from sb3_extra_buffers.cli.output import Table, complain, human_seconds, progress, say, show, show_json
 from sb3_extra_buffers.errors import MissingBackendError
 
 HELP = "train with SB3's buffer and with ours: memory, speed, identical weights"
@@ -26,15 +27,18 @@ EXAMPLES = """\
   sb3-extra-buffers demo --steps 5000 --out my_demo
   sb3-extra-buffers demo --json > demo.json"""
 
-FEWEST_STEPS, DEFAULT_STEPS = 200, 20_000
+FEWEST_STEPS = 200
 LABELS = {"ReplayBuffer": "SB3 ReplayBuffer", "CompressedReplayBuffer": "CompressedReplayBuffer"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--steps", type=_steps, default=DEFAULT_STEPS, help="transitions to train on (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of both trainings (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("demo_output"), help="folder of the plot (default: %(default)s)")
+    steps, seed = at_least(FEWEST_STEPS), at_least(0)
+    parser.add_argument("--steps", type=steps, default=20_000, metavar="N", help="transitions to train on (default: 20,000)")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of both trainings (default: 0)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo_output"), metavar="DIR", help="for the plot (default: demo_output)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -133,7 +137,3 @@ def _times_less(results: list[dict[str, Any]], key: str) -> str:
 def _change(results: list[dict[str, Any]], key: str) -> str:
     theirs, ours = (result[key] for result in results)
     return f"{100 * (ours / theirs - 1):+.0f} %"
-
-
-def _steps(text: str) -> int:
-    return whole_number(text, FEWEST_STEPS)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sb3_extra_buffers._optional import require
-from sb3_extra_buffers.cli.output import human_bytes
+from sb3_extra_buffers._text import human_bytes
 
 INK, FAINT = "#22272e", "#6b7280"
 LINES = ("#9aa1ab", "#0f766e")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from sb3_extra_buffers._text import human_bytes, human_share
 from sb3_extra_buffers.cli.columns import codecs_of, columns_of
-from sb3_extra_buffers.cli.output import human_bytes
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import BaseBuffer
@@ -118,8 +118,8 @@ def rows(facts: dict[str, Any]) -> list[list[str]]:
         facts["stored_bytes"],
         "observations" if "observation_space" in facts else "contents",
     )
-    found.append([f"{what}, raw", human_bytes(raw)])
-    found.append([f"{what}, stored", f"{human_bytes(stored)} ({100 * stored / raw:.2f} %)" if raw else human_bytes(stored)])
+    found.append([f"{what}, {'in SB3' if what == 'observations' else 'raw'}", human_bytes(raw)])
+    found.append([f"{what}, stored", f"{human_bytes(stored)} ({human_share(stored / raw)})" if raw else human_bytes(stored)])
     if facts["codecs"]:
         found.append(["codec", ", ".join(f"{key}: {codec}".removeprefix(": ") for key, codec in facts["codecs"].items())])
     found.append(["file", human_bytes(facts["file_bytes"])])

@@ -8,7 +8,8 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from sb3_extra_buffers.cli.output import Table, human_bytes, say, show, show_json
+from sb3_extra_buffers._text import human_bytes
+from sb3_extra_buffers.cli.output import Table, say, show, show_json
 from sb3_extra_buffers.errors import MissingBackendError, NativeLibraryError
 
 if TYPE_CHECKING:
@@ -91,18 +92,21 @@ def _codecs() -> list[dict[str, str]]:
 
 
 def _describe(entry: Entry) -> dict[str, str]:
+    from sb3_extra_buffers.codecs.base import level_ranges
+
     status = "installed"
     if not entry.is_installed:
         status = f"missing, {entry.stand_in} stands in" if entry.stand_in else "missing"
     try:
-        levels = entry.load().levels
+        codec = entry.load()
+        levels = level_ranges(codec) if codec.levels else ""
     except MissingBackendError as error:  # a codec of others, whose module needs the backend to be imported
-        levels = None
+        levels = ""
         if entry.is_installed:
             status = str(error)
     return {
         "name": entry.name,
-        "levels": f"{levels[0]}..{levels[1]}" if levels else "",
+        "levels": levels,
         "status": status,
         "install": "" if entry.is_installed else entry.install_command or "",
     }

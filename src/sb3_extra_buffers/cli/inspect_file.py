@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("file", type=Path, metavar="FILE", help="saved buffer: a file, a checkpoint folder, or a pickle")
     add_trust(parser)
-    parser.add_argument("--frames", type=Path, metavar="PNG", help="save a contact sheet of stored frames")
+    parser.add_argument("--frames", type=_picture, metavar="PNG", help="save a contact sheet of stored frames, as a PNG")
     parser.add_argument("--key", help="key of a Dict observation to show frames of (default: the first with images)")
 
 
@@ -43,3 +43,10 @@ def run(args: argparse.Namespace) -> int:
         if args.frames:
             say(f"Frames: {args.frames}")
     return 0
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() != ".png":
+        raise argparse.ArgumentTypeError(f"must name a PNG, such as {path.stem or 'frames'}.png, got {text!r}")
+    return path

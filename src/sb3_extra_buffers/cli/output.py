@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from sb3_extra_buffers._optional import installed
+from sb3_extra_buffers._text import human_share
+from sb3_extra_buffers.cli.help import for_terminal
 
 #: `update(done, note)` of a progress bar
 Update = Callable[[int, str], None]
@@ -53,7 +55,7 @@ def say(text: str = "") -> None:
 
 def complain(text: str) -> None:
     """A line for the person who looks, not for the program that reads."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{for_terminal(text, sys.stderr)}\n")
     sys.stderr.flush()
 
 
@@ -128,22 +130,9 @@ def _is_rich(stream: TextIO) -> bool:
     return stream.isatty() and installed("rich")
 
 
-def human_bytes(n: float) -> str:
-    """Bytes as people read them, in powers of 1000: ``1.13 GB``."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while abs(n) >= 999.5 and len(units) > 1:
-        n, units = n / 1000, units[1:]
-    return f"{n:.0f} {units[0]}" if units[0] == "B" or abs(n) >= 100 else f"{n:.3g} {units[0]}"
-
-
-def human_share(share: float) -> str:
-    """A part of something in percent: ``0.44 %``."""
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
-
-
 def share_of_ram(n: float, ram: int) -> str:
-    """What part of the RAM so many bytes are, or how many times it would be needed."""
-    return human_share(n / ram) if n < ram else f"{n / ram:.1f} x, too large"
+    """What part of the RAM so many bytes are, or that they are more."""
+    return human_share(n / ram) if n < ram else "too large"
 
 
 def human_seconds(seconds: float) -> str:

@@ -9,8 +9,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sb3_extra_buffers._text import human_bytes
 from sb3_extra_buffers.cli.opening import bytes_of, check_segments
-from sb3_extra_buffers.cli.output import Table, human_bytes, progress, say, show, show_json
+from sb3_extra_buffers.cli.output import Table, progress, say, show, show_json
 
 if TYPE_CHECKING:
     from sb3_extra_buffers.segments.scanning import Finding

@@ -56,6 +56,8 @@ class Codec(ABC):
     name: ClassVar[str]
     #: Lowest and highest level, or None for a codec without levels. A codec with levels has a field ``level: int``
     levels: ClassVar[tuple[int, int] | None] = None
+    #: Levels between these two that do not exist
+    no_levels: ClassVar[tuple[int, ...]] = ()
     #: How the native core keeps blocks of this codec. Only with CODEC are `compress` and `decompress` used by buffers
     frames: ClassVar[Frames] = Frames.CODEC
     #: A format that the native core can read. Then buffers do not use `decompress`
@@ -70,7 +72,7 @@ class Codec(ABC):
 
     def __post_init__(self) -> None:
         if self.levels is not None:
-            check_level(self.name, getattr(self, "level", None), *self.levels)
+            check_level(self.name, getattr(self, "level", None), type(self))
 
     # ---- for users of a codec
 
@@ -204,7 +206,20 @@ def check_length(decoded: bytes, n_bytes: int, name: str) -> bytes:
     return decoded
 
 
-def check_level(name: str, level: Any, lowest: int, highest: int) -> None:
-    """Refuse a level that the codec does not have."""
-    if isinstance(level, bool) or not isinstance(level, (int, np.integer)) or not lowest <= level <= highest:
-        raise CodecError(f"{name} level must be in {lowest}..{highest}, got {level!r}")
+def check_level(name: str, level: Any, codec: type[Codec]) -> None:
+    """Refuse a level that the codec does not have.
+
+    :param name: what the user calls the codec; another is meant where one stands in
+    """
+    lowest, highest = codec.levels or (0, 0)
+    is_number = isinstance(level, (int, np.integer)) and not isinstance(level, bool)
+    if not is_number or not lowest <= level <= highest or level in codec.no_levels:
+        raise CodecError(f"{name} level must be in {level_ranges(codec)}, got {level!r}")
+
+
+def level_ranges(codec: type[Codec]) -> str:
+    """The levels that a codec has, in words: ``0..9``, or ``1..22 or -100..-1``."""
+    lowest, highest = codec.levels or (0, 0)
+    if not codec.no_levels:
+        return f"{lowest}..{highest}"
+    return f"{max(codec.no_levels) + 1}..{highest} or {lowest}..{min(codec.no_levels) - 1}"

@@ -185,13 +185,20 @@ def split_spec(spec: str) -> tuple[str, int | None]:
     return FORMER_NAMES.get(name, name), level
 
 
+def shorthand(name: str, level: int | None) -> str:
+    """The shorthand for a codec with a level: ``zstd9``, ``lz4-frame/5``."""
+    if level is None:
+        return name
+    return f"{name}{level}" if name.isalpha() else f"{name}/{level}"
+
+
 def _find(spec: str) -> tuple[Entry, int | None]:
     if not isinstance(spec, str):
         raise CodecError(f"compression_method must be a codec's name, got {spec!r}. {_installed_names()}")
     name, level = split_spec(spec)
     if name not in CODECS:
-        close = _close_names(spec)
-        suggestion = f" Did you mean {close[0]!r}?" if close else ""
+        close = " or ".join(map(repr, _close_specs(spec)))
+        suggestion = f" Did you mean {close}?" if close else ""
         raise CodecError(f"No codec named {spec!r}.{suggestion} {_installed_names()} Others are added by register_codec")
     return CODECS[name], level
 
@@ -220,7 +227,7 @@ def _make_stand_in(
         wanted = entry.load()
     arguments = _arguments(entry.name, wanted, given, defaults)
     if "level" in arguments:
-        check_level(entry.name, arguments["level"], *(wanted.levels or (0, 0)))
+        check_level(entry.name, arguments["level"], wanted)
         lowest, highest = codec.levels or (0, 0)
         # Not 0, which means "do not compress" to gzip, but not to igzip.
         arguments["level"] = min(max(arguments["level"], lowest), highest) or 1
@@ -261,17 +268,31 @@ def _check_class(name: str, codec: Any) -> None:
             raise CodecError(f"{kind} must have a default for its option {field.name!r}")
 
 
-def _close_names(name: str) -> list[str]:
-    """Codecs that a misspelled name may mean: names with the same beginning, or similar ones."""
-    lower = {codec.lower(): codec for codec in (*CODECS, *AUTO)}
-    before_level = name.lower().partition("/")[0]
-    if before_level in AUTO:  # which has no levels
-        return [before_level]
-    for codec in CODECS:  # a level without its slash
-        if name.startswith(codec) and name.removeprefix(codec).isdecimal():
-            return [f"{codec}/{name.removeprefix(codec)}"]
-    begun = [codec for key, codec in lower.items() if name and key.startswith(name.lower())]
-    return begun or [lower[key] for key in difflib.get_close_matches(name.lower().rstrip("-0123456789/"), lower, n=1)]
+def _close_specs(spec: str) -> list[str]:
+    """What a misspelled shorthand may have meant, in the right spelling: ``lz4-frame5`` -> ``lz4-frame/5``."""
+    names, text = sorted([*CODECS, *AUTO], key=len, reverse=True), spec.strip().lower()
+    for name in names:  # case, hyphens and slashes aside
+        letters = "[^a-z0-9]*".join(re.sub("[^a-z0-9]", "", name.lower()))
+        match = re.fullmatch(rf"{letters}[^a-z0-9-]*(-?[0-9]+)?[^a-z]*", text)
+        if match:
+            return [_with_level(name, match[1])]
+    begun = [name for name in (*CODECS, *AUTO) if text and name.lower().startswith(text)]
+    if begun:
+        return begun
+    before, level = re.fullmatch(r"(.*?)[^a-z0-9-]*(-?[0-9]*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    lower = {name.lower(): name for name in names}
+    return [_with_level(lower[close], level) for close in difflib.get_close_matches(before, lower, n=1)]
+
+
+def _with_level(name: str, level: str | None) -> str:
+    """The shorthand; without the level where the codec has none."""
+    return shorthand(name, int(level) if level and level != "-" and _has_levels(name) else None)
+
+
+def _has_levels(name: str) -> bool:
+    with contextlib.suppress(MissingBackendError):
+        return name in CODECS and CODECS[name].load().levels is not None
+    return False
 
 
 def _installed_names() -> str:

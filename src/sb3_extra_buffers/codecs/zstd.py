@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_length, check_level, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Readable, check_length, fill
 from sb3_extra_buffers.errors import CorruptDataError
 
 
@@ -33,12 +33,9 @@ class Zstd(Codec):
     name: ClassVar[str] = "zstd"
     piece_bytes: ClassVar[int] = 1 << 15
     levels: ClassVar[tuple[int, int] | None] = (-100, 22)
+    #: zstd itself reads 0 as "the default", which would make "zstd0" a silent "zstd3".
+    no_levels: ClassVar[tuple[int, ...]] = (0,)
     level: int = 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.level == 0:  # zstd itself reads 0 as "the default", which would make "zstd0" a silent "zstd3"
-            check_level("zstd", self.level, 1, 22)
 
     def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
         compressor = _contexts.compressors.get(self.level)

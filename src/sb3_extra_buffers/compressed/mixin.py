@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
@@ -28,6 +29,7 @@ from stable_baselines3.common.buffers import BaseBuffer, DictReplayBuffer, DictR
 from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers._text import counted
 from sb3_extra_buffers.compressed.contents import (
     arguments_from_json,
     arguments_of,
@@ -39,6 +41,7 @@ from sb3_extra_buffers.compressed.contents import (
     put_steps,
 )
 from sb3_extra_buffers.compressed.former import FormerAttributes, is_pickled_by_former, restore_former
+from sb3_extra_buffers.compressed.memory_usage import SB3S, BufferMemoryUsage
 from sb3_extra_buffers.compressed.options import CompressionOptions
 from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.compressed.stored_leaf import StoredDict, StoredLeaf
@@ -49,6 +52,7 @@ from sb3_extra_buffers.segments.runs import Contents, StoredBuffer, put_run, wri
 from sb3_extra_buffers.spaces import PLAIN, Leaf, hollow, leaves_of
 from sb3_extra_buffers.store import MemoryUsage
 from sb3_extra_buffers.store.array_view import Reader
+from sb3_extra_buffers.store.base import in_words
 from sb3_extra_buffers.store.locks import give_way, new_lock, waiting_forks
 
 #: Calls other than `add` that can be interrupted, see `CompressedObservations._interrupted`.
@@ -65,21 +69,6 @@ Batch = TypeVar("Batch", bound=tuple[Any, ...])
 def new_life() -> str:
     """A random name for the steps that are added from now on."""
     return secrets.token_hex(6)
-
-
-class BufferMemoryUsage(NamedTuple):
-    """Memory of the observations of a buffer, in total and by key. See `MemoryUsage`."""
-
-    raw_bytes: int
-    stored_bytes: int
-    ratio: float
-    blocks: int
-    keys: dict[str, MemoryUsage]
-
-    @property
-    def codec(self) -> str:
-        """How new observations are encoded, and why."""
-        return "; ".join(f"{key}: {usage.codec}" if key != PLAIN else usage.codec for key, usage in self.keys.items())
 
 
 @dataclass
@@ -132,7 +121,10 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
     _age = 0
     _life = ""
     _writer: CheckpointWriter | None = None
-    #: Advice for the error about a wrong kind of observation space, Dict or not. None: the space is not checked.
+    #: The arrays that SB3 itself would keep: how many per observation (0: as many as there are columns), and their dtypes.
+    _sb3_columns = 0
+    _sb3_dtypes: Mapping[str, np.dtype[Any]] = MappingProxyType({})
+    #: The advice for an observation space of the wrong kind, Dict or not. None: the space is not checked.
     _instead: ClassVar[str | None] = None
 
     @constructor
@@ -169,6 +161,10 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         self._fresh: list[NDArray[Any]] = []  # arrays decoded for the batch in progress; nobody else holds them
         obs_shape = get_obs_shape(observation_space)
         super().__init__(buffer_size, hollow(observation_space), action_space, **arguments)
+        arrays: Any = vars(self).get(self._column_names[0])  # hollow, but of the dtype that this version of SB3 chooses
+        if arrays is not None:
+            by_key = arrays if isinstance(arrays, dict) else {PLAIN: arrays}
+            self._sb3_dtypes = {key: array.dtype for key, array in by_key.items()}
         self.observation_space, self.obs_shape = observation_space, obs_shape  # type: ignore[assignment]
         self._is_dict = isinstance(observation_space, spaces.Dict)
         leaves = leaves_of(observation_space, obs_shape)
@@ -204,18 +200,27 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
             setattr(self, name, columns if self._is_dict else columns[PLAIN])
 
     def memory_usage(self) -> BufferMemoryUsage:
-        """Bytes of the observations in plain arrays, and bytes that are stored."""
+        """What the observations take, beside what SB3's own buffer takes for the transitions that are there."""
         with self._lock:
-            keys = {key: leaf.store.memory_usage() for key, leaf in self._leaves.items()}
+            keys = {key: self._beside_sb3(leaf) for key, leaf in self._leaves.items()}
         raw, stored = sum(usage.raw_bytes for usage in keys.values()), sum(usage.stored_bytes for usage in keys.values())
         return BufferMemoryUsage(raw, stored, stored / raw if raw else 0.0, sum(usage.blocks for usage in keys.values()), keys)
 
+    def _beside_sb3(self, leaf: StoredLeaf) -> MemoryUsage:
+        """What a leaf takes, and what it takes in the arrays of SB3, which may be fewer or of another dtype."""
+        usage, n_columns = leaf.store.memory_usage(), len(self._column_names)
+        sb3_bytes = (self._sb3_columns or n_columns) * self._sb3_dtypes.get(leaf.leaf.key, leaf.leaf.dtype).itemsize
+        raw = usage.raw_bytes * sb3_bytes // (n_columns * leaf.plan.dtype.itemsize)
+        return MemoryUsage.of(raw, usage.stored_bytes, usage.blocks, usage.codec)
+
     def __repr__(self) -> str:
-        usage = self.memory_usage()
-        written = self.buffer_size if self.full else self.pos
+        transitions = counted(self.buffer_size * self.n_envs, "transition")
+        codecs = {key: leaf.method or "codec undecided yet" for key, leaf in self._leaves.items()}
+        beside_sb3 = in_words(self.memory_usage(), SB3S)
         return (
-            f"<{type(self).__name__} {written} of {self.buffer_size} steps of {self.n_envs} env{'s' * (self.n_envs != 1)}, "
-            f"observations in {usage.stored_bytes / 1e6:.3g} MB instead of {usage.raw_bytes / 1e6:.3g} MB; {usage.codec}>"
+            f"<{type(self).__name__}: {self.size() * self.n_envs:,} of {transitions} ({counted(self.n_envs, 'env')}), "
+            f"observations: {beside_sb3}, "
+            f"{', '.join(f'{key}: {codec}' if self._is_dict else codec for key, codec in codecs.items())}>"
         )
 
     # ---- writing

@@ -44,8 +44,10 @@ class ReplayObservations(CompressedObservations):
     def _set_up(self, arguments: dict[str, Any]) -> None:
         """See `CompressedObservations`."""
         # SB3's trick of one array for both is not needed here, and it would lose the terminal observation (SB3 #934).
-        arguments.pop("optimize_memory_usage", None)
+        is_optimized = arguments.pop("optimize_memory_usage", False)
         super()._set_up(arguments)
+        if is_optimized and not self._is_dict:  # SB3's Dict buffers refuse it
+            self._sb3_columns = 1
         self._made_by = os.getpid()
         if getattr(self._options, "keep", False):
             # All that the buffer holds must outlive it: `__del__` may come when the stores are freed already. At exit, too.

@@ -54,8 +54,7 @@ def split_method(method: str) -> tuple[str, int | None]:
     if level is not None:
         if name != "zstd":
             raise CodecError(f"GPU method {name!r} has no levels, got {method!r}. Write {name!r}")
-        lowest, highest = Zstd.levels or (1, 22)
-        check_level(name, level, lowest if level else 1, highest)  # 0 is no level: zstd reads it as "the default"
+        check_level(name, level, Zstd)
     return name, level
 
 

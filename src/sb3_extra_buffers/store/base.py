@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_extra_buffers._text import human_bytes, human_share
 from sb3_extra_buffers.native import cells_of
 from sb3_extra_buffers.store.layout import FrameLayout
 
@@ -19,9 +20,9 @@ Cells = NDArray[np.int64]
 
 
 class MemoryUsage(NamedTuple):
-    """What observations take. `raw_bytes` is what plain arrays of the written cells would take.
+    """What observations take. `raw_bytes` is what plain arrays of the written cells would take; of a buffer, those of SB3.
 
-    `codec` says how new observations are encoded, and why.
+    `codec` says how new observations are encoded, and why. Printed, it is a sentence.
     """
 
     raw_bytes: int
@@ -34,6 +35,21 @@ class MemoryUsage(NamedTuple):
     def of(cls, raw_bytes: int, stored_bytes: int, blocks: int = 0, codec: str = "none") -> MemoryUsage:
         """The usage with its ratio, which is 0 for an empty store."""
         return cls(raw_bytes, stored_bytes, stored_bytes / raw_bytes if raw_bytes else 0.0, blocks, codec)
+
+    def __repr__(self) -> str:
+        return f"{in_words(self)}; {self.codec}"
+
+
+def in_words(usage: Any, whose: str = "") -> str:
+    """What is stored beside what it stands for: ``10.1 MB instead of 2.26 GB (0.45 %)``.
+
+    :param usage: whatever has `raw_bytes` and `stored_bytes`
+    :param whose: put before the raw bytes
+    """
+    if not usage.raw_bytes:
+        return "nothing stored yet"
+    share = human_share(usage.stored_bytes / usage.raw_bytes)
+    return f"{human_bytes(usage.stored_bytes)} instead of {whose}{human_bytes(usage.raw_bytes)} ({share})"
 
 
 class Store(ABC):
