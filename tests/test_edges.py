@@ -119,9 +119,11 @@ def test_other_threads_may_read_observations_while_one_samples() -> None:
     assert not failures
 
 
-def test_positional_arguments_are_sb3s() -> None:
-    with pytest.raises(TypeError, match="positional arguments"):
+def test_positional_arguments_are_sb3s_and_those_of_0_5() -> None:
+    with pytest.raises(ValueError, match="must be a NumPy dtype, got 'junk'"):
         CompressedReplayBuffer(10, VECTOR, ACTIONS, "cpu", 1, False, True, "junk")
+    with pytest.raises(TypeError, match="positional arguments"):
+        CompressedReplayBuffer(10, VECTOR, ACTIONS, "cpu", 1, False, True, None, False, "rle", None, None, "raw", 4)
     with pytest.raises(TypeError, match="positional arguments"):
         CompressedNStepReplayBuffer(10, VECTOR, ACTIONS, "cpu", 1, True, True, 5)
     with pytest.raises(TypeError, match="several values for n_envs"):
