@@ -1,4 +1,4 @@
-"""What is damaged in a file or folder of segments, and what is not. Above: the commands `verify` and `repair`."""
+"""Find the damaged and the usable segments of a file or folder. Above: the commands `verify` and `repair`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sb3_extra_buffers.store.format import MAGIC, PART_BYTES, Segment
 
 @dataclass
 class Finding:
-    """A segment, or what is left of one.
+    """A segment, or a damaged part of one.
 
     :param where: file, and number of the segment in it
     :param problems: what is wrong with it; nothing if it can be used
@@ -31,13 +31,13 @@ class Finding:
 
     @property
     def steps(self) -> int:
-        """Steps that can be used."""
+        """Number of usable steps."""
         return 0 if self.problems or self.segment is None else int(self.segment.header["count"])
 
 
 @contextmanager
 def scan(path: Path) -> Iterator[Iterator[Finding]]:
-    """All segments at a path, damaged or not, as they are found: every checksum is looked at. They can be read meanwhile."""
+    """All segments at a path, damaged or not, in order. Every checksum is verified. Segments can be read while this runs."""
     with ExitStack() as stack:
         if is_checkpoint(path):
             yield _in_folder(path, stack)
@@ -46,7 +46,7 @@ def scan(path: Path) -> Iterator[Iterator[Finding]]:
 
 
 def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
-    """A buffer of all undamaged segments, and its steps after which some are missing."""
+    """A buffer of all undamaged segments, and the steps that are followed by a gap."""
     kept = [one for one in findings if one.segment is not None and not one.problems]
     if not kept:
         raise CorruptDataError("No segment is undamaged: nothing can be saved")
@@ -77,7 +77,7 @@ def _in_folder(folder: Path, stack: ExitStack) -> Iterator[Finding]:
 
 
 def _first_of_name(name: str) -> int:
-    """Names say where segments begin: ``<life>-<first>-<count>-<token>.sb3x``."""
+    """The first step of a segment, from the name of its file: ``<life>-<first>-<count>-<token>.sb3x``."""
     parts = name.split("-")
     return int(parts[1]) if len(parts) == 4 and parts[1].isdigit() else 0
 
@@ -104,7 +104,7 @@ def _in_file(file: BinaryIO, name: str) -> Iterator[Finding]:
 
 
 def _next_magic(file: BinaryIO, begin: int, end: int) -> int:
-    """Where the next segment seems to begin, or the end."""
+    """The offset where the next segment seems to begin, or the end."""
     while begin < end:
         file.seek(begin)
         part = file.read(PART_BYTES)
