@@ -1,8 +1,8 @@
 """Warn when a file with SB3's own buffer is loaded into a model that was made with a compressed one.
 
 `model.load_replay_buffer(path)` replaces the model's buffer by the one in the file, which may then take a hundred times the
-memory. SB3 calls no method of the buffer here, so its own method is wrapped, once, when the replay buffers are imported. Apart
-from the warning it does what it did.
+memory. SB3 calls no method of the buffer here, so its own method is wrapped, once, when the replay buffers are imported. It
+still does the same, and warns in addition.
 """
 
 from __future__ import annotations
