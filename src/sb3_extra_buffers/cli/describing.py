@@ -33,12 +33,11 @@ def _of_buffer(buffer: BaseBuffer) -> dict[str, Any]:
     rewards, dones, begins_at_reset = _played(buffer)
     returns = _returns(rewards, dones, begins_at_reset=begins_at_reset)
     columns = [columns_of(buffer, name) for name in ("observations", "next_observations")]
-    size, n_envs, n_leading = len(rewards), buffer.n_envs, 1 if getattr(buffer, "generator_ready", False) else 2
-    one = sum(int(np.prod(column.shape[n_leading:])) * column.dtype.itemsize for column in columns[0].values())
+    size, n_envs = len(rewards), buffer.n_envs
     if isinstance(buffer, CompressedObservations):
-        stored = buffer.memory_usage().stored_bytes
+        raw, stored, *_ = buffer.memory_usage()
     else:
-        stored = sum(int(column.nbytes) for some in columns for column in some.values())
+        raw = stored = sum(int(column.nbytes) for some in columns for column in some.values()) * size // buffer.buffer_size
     return {
         "observation_space": str(buffer.observation_space),
         "action_space": str(buffer.action_space),
@@ -47,7 +46,7 @@ def _of_buffer(buffer: BaseBuffer) -> dict[str, Any]:
         "capacity": buffer.buffer_size * n_envs,
         "ends": int(dones.sum()),
         "complete_episodes": len(returns),
-        "raw_bytes": (2 if hasattr(buffer, "dones") else 1) * size * n_envs * one,
+        "raw_bytes": raw,
         "stored_bytes": stored,
         "codecs": codecs_of(buffer),
         "reward": _statistics(rewards),
