@@ -98,7 +98,7 @@ def _of_array(array: Any) -> dict[str, Any]:
 
 def rows(facts: dict[str, Any]) -> list[list[str]]:
     """The facts that there are, for a table."""
-    found = [["class", facts["class"]]]
+    found = [["class", f"{facts['class'].rpartition('.')[2]} ({facts['class'].partition('.')[0]})"]]
     for name, title in (("observation_space", "observations"), ("action_space", "actions")):
         if name in facts:
             found.append([title, facts[name]])
