@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from sb3_extra_buffers import __version__
-from sb3_extra_buffers._text import human_bytes
+from sb3_extra_buffers._text import human_bytes, human_share
 from sb3_extra_buffers.cli import COMMANDS, main, output
 from sb3_extra_buffers.codecs import CODECS
 
@@ -89,6 +89,13 @@ def test_progress_without_a_terminal_is_a_line_for_each_tenth(capsys: pytest.Cap
 )
 def test_bytes_are_readable(n: float, text: str) -> None:
     assert human_bytes(n) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "0 %"), (1e-8, "< 0.01 %"), (0.0044, "0.44 %"), (0.099, "9.9 %"), (0.5, "50 %"), (2, "200 %")]
+)
+def test_shares_are_readable(share: float, text: str) -> None:
+    assert human_share(share) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(2.5, "2.5 s"), (0.00038, "0.38 ms"), (0.0000123, "12.3 us")])

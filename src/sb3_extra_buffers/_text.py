@@ -13,6 +13,8 @@ def human_bytes(n: float) -> str:
 
 def human_share(share: float) -> str:
     """A part of something in percent: ``0.44 %``."""
+    if 0 < share < 1e-4:
+        return "< 0.01 %"
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
