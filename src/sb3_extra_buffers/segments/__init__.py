@@ -3,8 +3,8 @@
 spaces    Gymnasium spaces as JSON
 values    values of infos as JSON
 runs      steps of a buffer, live or in a file, and how they become segments
-dealing   steps of some envs dealt to another number of envs
+dealing   steps of some envs distributed over another number of envs
 files     files that are replaced as a whole
 folders   checkpoint folders
-scanning  what is damaged in a file or folder, and what is not
+scanning  finds the damaged and the usable segments of a file or folder
 """

@@ -1,8 +1,8 @@
-"""Steps of some envs dealt to another number of envs, with trajectories kept together. Above: persistence.
+"""Distribute the steps of some envs over another number of envs, keeping trajectories together. Above: persistence.
 
-Episodes are dealt in the order in which they began, each to the env that has the fewest steps so far. An SB3 buffer has
-equally many steps of all envs, so in the end the longest give steps to the shortest: fewer episodes are cut than there are
-envs. What is left over when the steps cannot be divided is left out: fewer steps than there are envs.
+Episodes are taken in the order in which they began. Each goes to the env that has the fewest steps so far. An SB3 buffer has
+the same number of steps for all envs, so in the end the longest envs give steps to the shortest: fewer than `n_envs` episodes
+are cut. If the steps cannot be divided evenly, fewer than `n_envs` steps are left out.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Piece(NamedTuple):
 
 
 class Deal(NamedTuple):
-    """Where steps go.
+    """The result: the new cell of each step.
 
-    :param to: ``(n_steps, old envs)``: new cell, ``slot * n_envs + env``, -1 for what is left out
-    :param cut: new cells after which something else follows though no episode ends there
+    :param to: ``(n_steps, old envs)``: new cell, ``slot * n_envs + env``; -1 for steps that are left out
+    :param cut: new cells whose next step is not the original one, though no episode ends there
     :param n_slots: steps of each new env
     """
 
@@ -38,11 +38,11 @@ class Deal(NamedTuple):
 
 
 def deal(is_end: NDArray[np.bool_], n_envs: int, most_slots: int) -> Deal:
-    """Deal steps to envs.
+    """Distribute steps over envs.
 
     :param is_end: ``(n_steps, old envs)``: whether an episode ends with a step
     :param n_envs: new number of envs
-    :param most_slots: steps that fit; the newest are kept
+    :param most_slots: steps that fit per env; the newest are kept
     """
     n_steps, old_envs = is_end.shape
     n_slots = min(n_steps * old_envs // n_envs, most_slots)
@@ -84,7 +84,7 @@ def _dealt(pieces: list[Piece], n_envs: int) -> list[list[Piece]]:
 
 
 def _even(pieces: list[Piece], n_slots: int) -> tuple[list[Piece], list[Piece]]:
-    """The newest steps of an env that fit, and older ones that do not."""
+    """The newest steps of an env that fit, and the older ones that do not."""
     kept: list[Piece] = []
     left, rest = n_slots, list(pieces)
     while rest and left:
@@ -98,7 +98,7 @@ def _even(pieces: list[Piece], n_slots: int) -> tuple[list[Piece], list[Piece]]:
 
 
 def _cut_off(pieces: list[Piece], n: int) -> Piece:
-    """At most n steps of the last piece, its newest ones, which are taken away."""
+    """Remove at most n of the newest steps of the last piece, and return them."""
     piece = pieces.pop()
     first = max(piece.last - n, piece.first)
     if first > piece.first:

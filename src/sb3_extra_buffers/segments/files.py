@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: after a crash or on a full disk there is the old or the new one, never neither."""
+"""Files that are replaced as a whole: after a crash or on a full disk, either the old or the new file is there."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-#: What names of unfinished files end with.
+#: Suffix of unfinished files.
 UNFINISHED = ".unfinished"
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, follow_links: bool = True) -> Iterator[BinaryIO]:
-    """Write a file beside the old one; it takes the old one's place when all of it is on the disk.
+    """Write a new file, which replaces the old one when it is completely on the disk.
 
-    If anything is raised, the old one stays as it is, and what was written is removed.
+    After an exception, the old file is as it was, and the new one is removed.
 
     :param follow_links: replace what a link points to, not the link. Not in a folder that somebody else may have made
     """
@@ -38,7 +38,7 @@ def replacing(path: str | os.PathLike[str], *, follow_links: bool = True) -> Ite
             file.flush()
             os.fsync(file.fileno())
         if target.is_file():
-            shutil.copymode(target, unfinished)  # who may read it stays as it was
+            shutil.copymode(target, unfinished)  # keep the permissions
         os.replace(unfinished, target)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def is_pickle(path: str | os.PathLike[str]) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let the names in a folder be on the disk, where the system can do that."""
+    """Write the names in a folder to the disk, if the system can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,10 +1,10 @@
 """Checkpoint folders: a file per segment, and one that lists them. Saving again writes only what is new.
 
-    checkpoint.json              what belongs to the newest complete state: buffer, files with checksums, what else was saved
+    checkpoint.json              the newest complete state: the buffer, its files with checksums, and the other files
     <life>-<first>-<count>.sb3x  segments; steps are counted from the first one that the buffer ever got
 
-Segments are written first, then the list takes the old one's place, then files that it does not name are removed. So a crash
-at any moment leaves the state before or the state after. A segment whose steps have changed is written anew. Arrays that
+Segments are written first, then the list is replaced, then files that it does not name are removed. So a crash at any moment
+leaves either the old or the new state. A segment whose steps have changed is written again. Arrays that
 change all the time, as priorities do, are written each time, to a file of their own.
 """
 
@@ -38,17 +38,17 @@ LIST = "checkpoint.json"
 SUFFIX = ".sb3x"
 VERSION = 1
 _KIND = "sb3-extra-buffers checkpoint"
-#: A last file with fewer steps, and fewer bytes, is written again together with what is new, so that files stay few.
+#: If the last file has fewer steps and fewer bytes, it is written again together with the new steps, so that files stay few.
 _FEW_STEPS, _FEW_BYTES = 1000, 1 << 20
-#: With so many files all is written anew, as few: a process can only have some hundreds of them open.
+#: With so many files, everything is written again as fewer files: a process can only open some hundreds.
 _MOST_FILES = 500
 #: Names of files have so many digits for a step.
 _MOST_STEPS = 10**12
-#: How often a folder is read that is written to meanwhile.
+#: How often reading is tried while another process writes to the folder.
 _MOST_TRIES = 20
 #: How often to look whether a thread has begun, a hundredth of a second apart.
 _START_TRIES = 100
-#: Names of files that a checkpoint may remove: those it has written, finished or not. All others are the user's.
+#: Names of files that a checkpoint may remove: those it has written, finished or not. All others belong to the user.
 _SEGMENT_NAME = r"[0-9a-f]{12}-\d{12}-\d+-[0-9a-f]{8}\.sb3x"
 _NAMES = rf"{_SEGMENT_NAME}|(model|vecnormalize)-\d+-[0-9a-f]{{8}}\.(zip|pkl)"
 _OURS = re.compile(rf"{_NAMES}|({_NAMES}|checkpoint\.json)\.[0-9a-f]{{8}}{re.escape(UNFINISHED)}")
@@ -58,8 +58,8 @@ _OURS = re.compile(rf"{_NAMES}|({_NAMES}|checkpoint\.json)\.[0-9a-f]{{8}}{re.esc
 class Entry:
     """A file of a checkpoint.
 
-    :param first: its first step, counted from the first that the buffer ever got
-    :param arrays: checksum of its arrays: if they have changed since, it is written anew
+    :param first: its first step, counted from the first step ever added
+    :param arrays: checksum of its arrays; if they have changed since, the file is written again
     """
 
     file: str
@@ -76,7 +76,7 @@ class Entry:
 
 @dataclass
 class Checkpoint:
-    """What the list says."""
+    """The contents of the list."""
 
     life: str
     oldest: int
@@ -147,7 +147,7 @@ def read_list(folder: Path) -> Checkpoint:
 
 
 def write_list(folder: Path, extra: dict[str, Any]) -> None:
-    """A checkpoint without a buffer: what else is listed in it."""
+    """Write a checkpoint without a buffer, with only the extra entries."""
     checkpoint = Checkpoint("", 0, {}, extra=extra)
     with replacing(folder / LIST, follow_links=False) as file:
         file.write(checkpoint.to_json())
@@ -156,7 +156,7 @@ def write_list(folder: Path, extra: dict[str, Any]) -> None:
 
 @contextmanager
 def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
-    """The newest complete state of a folder, which may be written to meanwhile: files that are open stay readable."""
+    """Open the newest complete state of a folder. Another process may write there: open files stay readable."""
     with ExitStack() as stack:
         data, checkpoint, segments, changing = _open_all(folder, stack)
         check_about(checkpoint.buffer)
@@ -236,7 +236,7 @@ def _open_entry(folder: Path, entry: Entry, stack: ExitStack) -> Segment:
 
 
 def _report_error(reference: weakref.ref[CheckpointWriter]) -> None:
-    """At the end of the process: what went wrong in the background, if nobody has asked."""
+    """At the end of the process, report an error of the background thread that nobody has seen."""
     writer = reference()
     if writer is not None and writer._error is not None:
         sys.stderr.write(f"The checkpoint in {writer.folder} was not written: {writer._error}\n")
@@ -245,24 +245,24 @@ def _report_error(reference: weakref.ref[CheckpointWriter]) -> None:
 class CheckpointWriter:
     """Writes checkpoints of one buffer to one folder.
 
-    :param folder: is made if it does not exist
+    :param folder: created if it does not exist
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        # Life and state of the observations that the files are known to hold, and the checksum of the list that says so.
+        # Life and state of the observations in the files, and the checksum of the list that describes them.
         self._trusted: tuple[str, Any, int] | None = None
         atexit.register(_report_error, weakref.ref(self))
 
     def write(
         self, contents: Contents, *, life: str, age: int, changes: Any, extra: dict[str, Any] | None, background: bool = False
     ) -> list[Path]:
-        """Write a checkpoint; gives the new files.
+        """Write a checkpoint. Returns the new files.
 
-        :param life: of the buffer: another one has nothing in common with the old files
-        :param age: steps that the buffer ever got
+        :param life: of the buffer; with another one, no old file can be used
+        :param age: number of steps ever added
         :param changes: how often observations were overwritten; if it changes, they are written anew
         :param extra: to be listed too, with the names of its own files as `files`; what is listed now if it is None
         :param background: return when all is copied; a thread writes it. `wait` raises what it has raised
@@ -312,11 +312,11 @@ class CheckpointWriter:
         return [self.folder / entry.file for entry, _ in new]
 
     def wait(self) -> None:
-        """Until what runs in the background is written. Raises what went wrong."""
+        """Wait for the background thread. Raises its error."""
         if self._thread is not None:
             for _ in range(_START_TRIES):  # Ctrl-C may have come while it started, and before it says so
                 if self._thread.ident is not None:
-                    self._thread.join()  # forgotten only when it has ended: it must not run beside the next one
+                    self._thread.join()  # dropped only when it has ended: it must not run beside the next one
                     break
                 time.sleep(0.01)
             self._thread = None
@@ -345,7 +345,7 @@ class CheckpointWriter:
     def _segment(
         self, contents: Contents, first: int, last: int, life: str, oldest: int, header: dict[str, Any], *, in_memory: bool
     ) -> tuple[Entry, BytesIO | None]:
-        # Never the name of a file that the last list names: it must stay as it is until the next list is there.
+        # Never the name of a file in the last list, which must stay unchanged until the next list is there.
         name = f"{life}-{oldest + first:012d}-{last - first}-{secrets.token_hex(4)}{SUFFIX}"
         run, arrays = contents.run(first, last), _arrays_checksum(contents, first, last)
         if in_memory:
@@ -358,7 +358,7 @@ class CheckpointWriter:
         return Entry(name, size, checksum, oldest + first, last - first, arrays), data
 
     def _planned(self, contents: Contents, life: str, oldest: int, changes: Any) -> list[Entry | tuple[int, int]]:
-        """Files of the last checkpoint that are part of the next, and steps that are to be written, in their order."""
+        """Files of the last checkpoint that stay, and ranges of steps to write, in order."""
         old = [entry for entry in self._old_entries(life, changes) if entry.last > oldest]
         if len(old) >= _MOST_FILES:
             old = []
@@ -369,7 +369,8 @@ class CheckpointWriter:
         planned: list[Entry | tuple[int, int]] = []
         at = oldest
         for entry in old:
-            if max(entry.first, oldest) != at or entry.last > end:  # not what this buffer has: all behind it is written anew
+            # differs from the buffer: everything after it is written again
+            if max(entry.first, oldest) != at or entry.last > end:
                 break
             is_same = self._has_same_arrays(contents, entry, oldest)
             planned += [entry] if is_same else contents.edges(at - oldest, entry.last - oldest)
@@ -395,7 +396,7 @@ class CheckpointWriter:
             return []
 
     def _has_same_arrays(self, contents: Contents, entry: Entry, oldest: int) -> bool:
-        """Whether a file is there, and nothing has changed what belongs to its steps."""
+        """Whether a file is there and the arrays of its steps are unchanged."""
         path = self.folder / entry.file
         first, last = entry.first - oldest, entry.last - oldest
         if first >= 0:
@@ -415,7 +416,7 @@ class CheckpointWriter:
 
 
 def remove_others(folder: Path, checkpoint: Checkpoint) -> None:
-    """Remove files that the list does not name any more, and what was left behind by crashes."""
+    """Remove files that the list no longer names, and leftovers of crashes."""
     named = {entry.file for entry in checkpoint.entries} | set(checkpoint.extra.get("files", ()))
     if checkpoint.changing is not None:
         named.add(checkpoint.changing.file)

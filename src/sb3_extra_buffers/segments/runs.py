@@ -1,10 +1,10 @@
-"""Runs: consecutive steps of a buffer with everything that belongs to them, live or in a file.
+"""Runs: consecutive steps of a buffer with all their arrays and observations, live or in a file.
 
     buffer -> Contents -> run -> segment -> file        saving, checkpoints
     file -> segment -> run -> Contents -> buffer        loading, also with other sizes
     buffer -> Contents -> run -> Contents -> buffer     merging, slicing
 
-`Contents` is what a buffer consists of, in words that do not depend on its class. Steps are numbered from the oldest one on.
+`Contents` describes a buffer independently of its class. Steps are numbered from the oldest one on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sb3_extra_buffers.store.leaf import LeafStore
 Ints = NDArray[np.int64]
 
 KIND = "sb3-extra-buffers"
-#: A segment of a saved buffer has about so many bytes: damage to one leaves the others.
+#: Approximate bytes of a segment. Damage to one segment leaves the others readable.
 _SEGMENT_BYTES = 16 << 20
 #: Blocks at the edges of segments are in both: a segment has at least the bytes of so many blocks of each env.
 _LEAST_BLOCKS = 32
@@ -42,10 +42,10 @@ _MOST_STEPS_PER_BYTE = 1032
 
 @dataclass
 class Contents:
-    """What a buffer consists of.
+    """The parts of a buffer.
 
-    :param about: what makes it, as JSON: class, arguments, spaces, state
-    :param slots: where its steps are, the oldest first
+    :param about: class, arguments, spaces and state, as JSON
+    :param slots: the slots of its steps, oldest first
     :param n_envs: cells of a step
     :param arrays: by step: ``(slots, ...)``
     :param objects: the same, of values that JSON can hold
@@ -78,11 +78,11 @@ class Contents:
         return LiveRun(self, first, last - first)
 
     def runs(self) -> list[LiveRun]:
-        """All steps, in runs that are worth a segment each; one without steps if there are none."""
+        """All steps, in runs of the size of a segment. One run without steps if there are none."""
         return [self.run(first, last) for first, last in self.edges(0, self.n_steps)]
 
     def edges(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Where to cut these steps so that each run is worth a segment."""
+        """Where to cut these steps into runs of the size of a segment."""
         stored = sum(leaf.store.memory_usage().stored_bytes for leaf in self.leaves.values())
         stored += sum(array[self.slots[:1]].nbytes * self.n_steps for array in self.arrays.values())
         at_an_edge = self.n_envs * sum(_block_bytes(leaf.store) for leaf in self.leaves.values())
@@ -118,7 +118,7 @@ class Run(Protocol):
 
 
 class LiveRun:
-    """Steps of a buffer that nobody may write to meanwhile."""
+    """Steps of a buffer, whose lock the caller must hold."""
 
     def __init__(self, contents: Contents, first: int, count: int) -> None:
         self.contents, self.first, self.count = contents, first, count
@@ -139,10 +139,10 @@ class LiveRun:
             yield extract
 
     def write(self, file: BinaryIO, header: dict[str, Any], *, with_whole: bool) -> int:
-        """Write a segment with these steps. Gives its checksum.
+        """Write a segment with these steps. Returns its checksum.
 
-        :param header: what it says beside what every segment does
-        :param with_whole: also what belongs to no step
+        :param header: further entries of the header
+        :param with_whole: also write arrays that belong to no step
         """
         contents, leaves, sections = self.contents, {}, []
         for name in contents.arrays:
@@ -167,7 +167,7 @@ def _all_of(contexts: dict[str, Any]) -> Iterator[dict[str, Extract]]:
 
 
 def write_buffer(file: BinaryIO, contents: Contents) -> None:
-    """All of a buffer, as segments one behind the other; each names the one before it."""
+    """Write a buffer as segments, one after the other. Each names the previous one."""
     runs, checksum = contents.runs(), None
     for i, run in enumerate(runs):
         header = {"part": i, "parts": len(runs), "after": checksum}
@@ -240,13 +240,13 @@ class StoredRun:
 
 @dataclass
 class StoredBuffer:
-    """A buffer in a file, or in several: runs in their order, and what the newest of them says of the buffer."""
+    """A buffer in one or more files: its runs in order, and the description in the newest of them."""
 
     about: dict[str, Any]
     runs: list[StoredRun]
-    #: The first steps of the first run that the ring has overwritten since.
+    #: Number of steps at the beginning of the first run that the ring has overwritten since.
     skipped: int = 0
-    #: Of a checkpoint: what to go on with.
+    #: For a checkpoint: the state to continue from.
     folder: Path | None = None
     life: str = ""
     age: int = 0
@@ -259,7 +259,7 @@ class StoredBuffer:
 
     @property
     def n_steps(self) -> int:
-        """Steps of the buffer: the last ones of those in the runs."""
+        """Number of steps of the buffer, which are the last ones in the runs."""
         return self.n_stored - self.skipped
 
     def names(self, kind: str) -> list[str]:
@@ -277,7 +277,7 @@ class StoredBuffer:
 
     @classmethod
     def of(cls, segments: Iterable[Segment]) -> StoredBuffer:
-        """Of segments in their order."""
+        """From segments in order."""
         runs: list[StoredRun] = []
         for segment in segments:
             check_header(segment)
@@ -294,7 +294,7 @@ class StoredBuffer:
 
     @classmethod
     def of_file(cls, file: BinaryIO) -> StoredBuffer:
-        """Of a file that `write_buffer` has written, all of it."""
+        """From a complete file of `write_buffer`."""
         segments = list(segments_in(file))
         checksum, parts = None, segments[0].header.get("parts")
         for i, segment in enumerate(segments):
@@ -308,7 +308,7 @@ class StoredBuffer:
 
 
 def check_header(segment: Segment) -> None:
-    """CorruptDataError unless a segment is one of a buffer."""
+    """Raise CorruptDataError unless a segment belongs to a buffer."""
     header = segment.header
     buffer = header.get("buffer")
     if header.get("kind") != KIND or not isinstance(buffer, dict):
@@ -319,7 +319,7 @@ def check_header(segment: Segment) -> None:
     if header["count"] > _MOST_STEPS_PER_BYTE * (segment.end - segment.begin):
         raise CorruptDataError(f"A segment is damaged: {header['count']} steps are more than its bytes can hold")
     check_about(buffer)
-    for one in header["sections"]:  # before anything is made for so many steps
+    for one in header["sections"]:  # before memory is allocated for so many steps
         rows = header["count"] * (buffer["n_envs"] if one["name"].endswith("/heads") else 1)
         shape, is_by_step = one.get("shape"), one["name"].startswith("array/") or one["name"].endswith("/heads")
         if is_by_step and (not isinstance(shape, list) or shape[:1] != [rows]):
@@ -327,7 +327,7 @@ def check_header(segment: Segment) -> None:
 
 
 def check_about(buffer: dict[str, Any]) -> None:
-    """CorruptDataError unless a buffer is described by a class and its sizes."""
+    """Raise CorruptDataError unless a buffer is described by a class and its sizes."""
     numbers = [buffer.get("n_envs"), buffer.get("slots")]
     if not all(type(one) is int and 0 <= one < 2**40 for one in numbers) or buffer["n_envs"] < 1:
         raise CorruptDataError(f"A segment is damaged: it says {numbers} of its envs and slots")
@@ -339,7 +339,7 @@ Made = TypeVar("Made")
 
 
 def make_from_file(made_class: Callable[..., Made], about: dict[str, Any]) -> Made:
-    """What a file describes, with nothing in it. CorruptDataError where the description cannot be."""
+    """An empty object as a file describes it. CorruptDataError if that cannot be made."""
     arguments = about.get("arguments")
     if not isinstance(arguments, dict):
         raise CorruptDataError("A file describes no arguments of what it holds")
@@ -357,9 +357,9 @@ def make_from_file(made_class: Callable[..., Made], about: dict[str, Any]) -> Ma
 def put_run(target: Contents, run: Run, to: Ints, *, encode: bool = False) -> None:
     """Put steps into cells of a buffer.
 
-    :param to: ``(count, n_envs)``: the cell of each step and env, -1 for those that are left out. Where the number of envs is
-        the same, whole steps go to whole slots
-    :param encode: encode observations anew
+    :param to: ``(count, n_envs)``: the cell of each step and env; -1 for those that are left out. With the same number of
+        envs, whole steps go to whole slots
+    :param encode: encode observations again
     """
     kept = to.reshape(-1) >= 0
     if not kept.any():

@@ -1,4 +1,4 @@
-"""What is damaged in a file or folder of segments, and what is not. Above: the commands `verify` and `repair`."""
+"""Find the damaged and the usable segments of a file or folder. Above: the commands `verify` and `repair`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sb3_extra_buffers.store.format import MAGIC, PART_BYTES, Segment
 
 @dataclass
 class Finding:
-    """A segment, or what is left of one.
+    """A segment, or a damaged part of one.
 
     :param where: file, and number of the segment in it
     :param problems: what is wrong with it; nothing if it can be used
@@ -36,13 +36,13 @@ class Finding:
 
     @property
     def steps(self) -> int:
-        """Steps that can be used."""
+        """Number of usable steps."""
         return int(self.segment.header["count"]) if self.segment is not None and self.is_usable else 0
 
 
 @contextmanager
 def scan(path: Path) -> Iterator[Iterator[Finding]]:
-    """All segments at a path, damaged or not, as they are found: every checksum is looked at. They can be read meanwhile."""
+    """All segments at a path, damaged or not, in order. Every checksum is verified. Segments can be read while this runs."""
     with ExitStack() as stack:
         if path.is_dir():
             yield _in_folder(path, stack)
@@ -58,7 +58,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
-    """A buffer of all undamaged segments, and its steps after which some are missing."""
+    """A buffer of all undamaged segments, and the steps that are followed by a gap."""
     kept = [one for one in findings if one.is_usable]
     if not kept:
         raise CorruptDataError("No segment is undamaged: nothing can be saved")
@@ -120,7 +120,7 @@ def _in_file(file: BinaryIO, name: str) -> Iterator[Finding]:
 
 
 def _next_magic(file: BinaryIO, begin: int, end: int) -> int:
-    """Where the next segment seems to begin, or the end."""
+    """The offset where the next segment seems to begin, or the end."""
     while begin < end:
         file.seek(begin)
         part = file.read(PART_BYTES)

@@ -1,6 +1,6 @@
 """Gymnasium spaces as JSON and back. Only SB3's kinds: Box, Discrete, MultiDiscrete, MultiBinary, and a Dict of them.
 
-Numbers of a Box are written so that every bit comes back: as hexadecimal floats, or as integers.
+Bounds of a Box are written as hexadecimal floats or as integers, so that every bit is kept.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def names_of(space: spaces.Space[Any]) -> list[str] | None:
 
 
 def space_from_json(said: Any) -> spaces.Space[Any]:
-    """The space that `space_to_json` has written; CorruptDataError if it has not."""
+    """The space from what `space_to_json` returned; CorruptDataError if it is something else."""
     try:
         return _parsed(said, 0)
     except CorruptDataError:
@@ -92,7 +92,7 @@ def _parsed(said: Any, depth: int) -> spaces.Space[Any]:
 
 
 def _with_dtype(space: spaces.Discrete, dtype: np.dtype[Any]) -> spaces.Discrete:
-    """Of versions of Gymnasium where it can be another than int64."""
+    """Sets the dtype, in versions of Gymnasium where it can differ from int64."""
     if space.dtype == dtype:
         return space
     return spaces.Discrete(int(space.n), start=int(space.start), dtype=dtype.type)
@@ -106,7 +106,7 @@ def _shape(said: Any) -> tuple[int, ...]:
 
 
 def _bound_to_json(bound: NDArray[Any]) -> Any:
-    """One number where all are the same, else all of them, in a row."""
+    """One number if all are equal, else a flat list."""
     flat = bound.reshape(-1)
     if flat.size and np.array_equal(flat, np.full_like(flat, flat[0])):
         return _number_to_json(flat[0])

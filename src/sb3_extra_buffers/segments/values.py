@@ -1,6 +1,6 @@
 """Values of infos as JSON and back: numbers, strings, lists, dicts, and NumPy's scalars and arrays of numbers.
 
-What JSON has no word for is a dict with one key that no other dict may have: ``{"$array": [dtype, shape, base64]}``.
+Values that JSON does not have become a dict with one reserved key: ``{"$array": [dtype, shape, base64]}``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _DEEPEST = 64
 
 
 def value_to_json(value: Any, where: str, depth: int = 0) -> Any:
-    """A value as JSON has it.
+    """A value as JSON.
 
-    :param where: what it is part of, for the error: TypeError if JSON cannot hold it
+    :param where: where the value is, for the TypeError if JSON cannot hold it
     """
     if depth > _DEEPEST:
         raise TypeError(f"{where} is nested more than {_DEEPEST} deep; it cannot be saved as JSON")
@@ -53,7 +53,7 @@ def value_to_json(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def value_from_json(said: Any) -> Any:
-    """The value that `value_to_json` has written; ValueError if it has not."""
+    """The value from what `value_to_json` returned; ValueError if it is something else."""
     if isinstance(said, list):
         return [value_from_json(one) for one in said]
     if not isinstance(said, dict):

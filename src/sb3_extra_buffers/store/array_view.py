@@ -1,7 +1,7 @@
-"""Array views: what SB3 takes for an ndarray `(buffer_size, n_envs, *obs_shape)`, backed by cells of a leaf.
+"""Array views: SB3 uses them as ndarrays `(buffer_size, n_envs, *obs_shape)`, but they are backed by cells of a leaf.
 
-Reads give real arrays; writes go to the store; `swapaxes` and `reshape` of the leading axes only rearrange cell numbers.
-Above: the buffers and CompressedArray.
+Reading returns real arrays; writing goes to the store; `swapaxes` and `reshape` of the leading axes only rearrange cell
+numbers. Above: the buffers and CompressedArray.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sb3_extra_buffers.store.base import Cells
 from sb3_extra_buffers.store.host.rows import RowStore
 from sb3_extra_buffers.store.leaf import LeafStore
 
-#: dtype of what stands for observations that are in the store already, where SB3's `add` would copy and assign them again.
-#: No space has it, and NumPy copies it quickly.
+#: dtype of the placeholder that SB3's `add` copies and assigns instead of observations, which are already in the store.
+#: No space has this dtype, and NumPy copies it quickly.
 PLACEHOLDER: np.dtype[Any] = np.dtype("V1")
 
 
@@ -31,27 +31,27 @@ _ALL = slice(None)
 
 
 class Reader:
-    """How views read a leaf; between `begin` and `end`, for a batch that is being made.
+    """How views read a leaf. Between `begin` and `end`, they read for one batch.
 
     SB3 reads `next_observations` and `observations` with the same index arrays, and they share most blocks. So a read of
-    one column fetches the same cells of the other too, for the read that follows. And what was read for a batch is
-    remembered until `end`: nobody else holds it, so it can become the batch without another copy.
+    one column also fetches the same cells of the other, for the read that follows. Arrays that were read for a batch are
+    remembered until `end`: nobody else holds them, so they can become the batch without another copy.
 
     :param leaf: where the cells are
     :param n_columns: columns that are read together; 1 for none
-    :param handed_out: where what was read for a batch is remembered, shared by the readers of a buffer
+    :param handed_out: list of the arrays that were read for a batch, shared by the readers of a buffer
     """
 
     def __init__(self, leaf: LeafStore, n_columns: int = 1, handed_out: list[Any] | None = None) -> None:
         self._leaf, self._columns = leaf, tuple(range(n_columns))
-        self._batch_thread = 0  # that makes a batch; 0 for none
+        self._batch_thread = 0  # the thread that makes a batch; 0 for none
         self._is_pairs = True
         self._ahead_cells: tuple[bytes, bytes] = (b"", b"")  # compared as bytes, which is quick
         self._ahead: dict[int, Any] = {}
         self._handed_out = [] if handed_out is None else handed_out
 
     def begin(self, *, is_pairs: bool = True) -> None:
-        """This thread makes a batch from now on.
+        """Begin a batch, which this thread makes.
 
         :param is_pairs: all columns will be read with the same index arrays
         """
@@ -60,7 +60,7 @@ class Reader:
         self._leaf.store.expect_read()
 
     def end(self) -> None:
-        """The batch is done."""
+        """End the batch."""
         self._batch_thread = 0
         self._ahead.clear()
         self._handed_out.clear()
@@ -73,7 +73,7 @@ class Reader:
         return values
 
     def read_pairs(self, column: int, slots: Cells, envs: Cells) -> Any:
-        """The observations in slots of envs. The other columns will probably be wanted next."""
+        """The observations in slots of envs. Also fetches the other columns, which SB3 reads next."""
         if self._batch_thread != threading.get_ident():
             with self._leaf.lock:
                 return self._leaf.store.read_columns((column,), slots, envs)[0]
@@ -90,15 +90,15 @@ class Reader:
 
 
 class ArrayView:
-    """An array-like over cells of a leaf: leading axes number the cells, the others are those of an observation.
+    """An array-like over cells of a leaf: the leading axes number the cells, the others belong to an observation.
 
     :param leaf: where the cells are
     :param column: column of the leaf
     :param shape: leading axes
     :param obs_shape: shape of one observation
-    :param dtype: dtype that reads give
-    :param stored_dtype: dtype that the store keeps, if it is another
-    :param cells: cell numbers in the form of ``shape``; counted up if not given
+    :param dtype: dtype of the arrays that are read
+    :param stored_dtype: dtype in the store, if it is another
+    :param cells: cell numbers, an array of ``shape``; by default 0, 1, 2, ...
     :param reader: shared by the columns of a leaf
     """
 
@@ -138,7 +138,7 @@ class ArrayView:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are really held, for all columns of the store."""
+        """Stored bytes of all columns."""
         with self.leaf.lock:
             return self.leaf.store.memory_usage().stored_bytes
 
@@ -164,11 +164,11 @@ class ArrayView:
 
     @property
     def rearranged_cells(self) -> Cells | None:
-        """The cells of a view that was rearranged; None for all cells in their order."""
+        """The cells of a rearranged view; None for all cells in order."""
         return self._given_cells
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None}  # the leaf has it, and saves it
+        return {**self.__dict__, "_rows": None}  # the leaf saves it
 
     # ---- rearranging, as SB3's swap_and_flatten does
 
@@ -181,7 +181,7 @@ class ArrayView:
         return self.rearranged(self._cells.swapaxes(axis1, axis2))
 
     def reshape(self, *shape: int | tuple[int, ...]) -> ArrayView:
-        """A view with other leading axes; the axes of an observation stay."""
+        """A view with other leading axes and the same axes of an observation."""
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         n_leading = len(wanted) - len(self.obs_shape)
         if n_leading < 0 or tuple(wanted[n_leading:]) != self.obs_shape:
@@ -211,7 +211,7 @@ class ArrayView:
             try:  # the way SB3 samples: array[slots, envs, :]
                 values = self._reader.read_pairs(self.column, index[0], index[1])
             except IndexError:
-                pass  # negative or out of bounds: below, as NumPy has it
+                pass  # negative or out of bounds: handled below, as in NumPy
             else:
                 return values.astype(self.dtype, copy=False)
         leading, rest = self._split(index)
@@ -240,11 +240,11 @@ class ArrayView:
             ):  # fmt: skip
                 self._rows.write_slot(self.column, index, value)  # from SB3's `add`, which holds the lock
                 return
-            if dtype == PLACEHOLDER:  # of a buffer that was unpickled: another object
+            if dtype == PLACEHOLDER:  # of an unpickled buffer: an equal dtype, but another object
                 return
         leading, rest = self._split(index)
         if leading is None or rest:
-            # Part of an observation: read whole observations, change them, and write them back, with nobody in between.
+            # Part of an observation: read whole observations, change them and write them back, under the lock.
             with self.leaf.lock:
                 cells = self._cells if leading is None else np.asarray(self._cells[leading])
                 whole = np.asarray(self._read(cells))
@@ -255,7 +255,7 @@ class ArrayView:
             cells = np.asarray(self._cells[leading])
             given = np.asarray(value)
             while given.ndim > cells.ndim + len(self.obs_shape) and len(given) == 1:
-                given = given[0]  # as NumPy, which drops leading axes of one
+                given = given[0]  # as in NumPy, which drops leading axes of length one
             try:
                 whole = np.broadcast_to(given, (*cells.shape, *self.obs_shape))
             except ValueError as error:
@@ -269,7 +269,7 @@ class ArrayView:
         self.leaf.write(self.column, cells, cast(observations, self.stored_dtype, saturate=self.stored_dtype != self.dtype))
 
     def _split(self, index: Any) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
-        """An index as (part for the leading axes, part for the axes of an observation); None where it does not fall apart."""
+        """Split an index into (leading axes, axes of an observation). The first is None if it cannot be split."""
         items = [_as_item(item) for item in (index if type(index) is tuple else (index,))]
         if any(item is None or isinstance(item, bool) for item in items) or sum(item is Ellipsis for item in items) > 1:
             return None, ()
@@ -281,8 +281,8 @@ class ArrayView:
         while items and axes < len(self._shape):
             axes += _axes_of(items[0])
             leading.append(items.pop(0))
-        # Index arrays are paired by NumPy, an integer beside an array counts as one, and where they are separated by slices
-        # the paired axis comes first. Two steps do the same only if arrays stand among the leading items, and alone there.
+        # NumPy pairs index arrays, treats an integer beside an array as one, and puts the paired axis first if slices separate
+        # them. Indexing in two steps does the same only if all arrays are among the leading items, without slices there.
         has_array = any(isinstance(item, np.ndarray) for item in leading)
         has_slice = any(isinstance(item, slice) for item in leading)
         only_slices = all(isinstance(item, slice) for item in items)
@@ -293,7 +293,7 @@ class ArrayView:
 
 
 def cast(values: NDArray[Any], dtype: np.dtype[Any], *, saturate: bool) -> NDArray[Any]:
-    """Values in the dtype that is stored; integers that it cannot hold are refused, or clipped where that was asked for."""
+    """Values in the stored dtype. Values that it cannot hold are refused, or clipped if `saturate` is set."""
     if values.dtype == dtype:
         return values
     if saturate and dtype.kind in "uif" and values.dtype.kind in "uif":
@@ -312,7 +312,7 @@ def cast(values: NDArray[Any], dtype: np.dtype[Any], *, saturate: bool) -> NDArr
 
 
 def _clipped(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values rounded and clipped to what another dtype can hold; NaN is 0 where there is none."""
+    """Values rounded and clipped to the range of another dtype. NaN becomes 0 in integer dtypes."""
     if dtype.kind == "f":
         limits = np.finfo(dtype)
         return np.where(np.isinf(values), values, np.clip(values, *_both(values.dtype, limits))).astype(dtype)
@@ -321,13 +321,13 @@ def _clipped(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         clipped: NDArray[Any] = np.clip(values, *_both(values.dtype, info)).astype(dtype)
         return clipped
     high = float(info.max)
-    if high > info.max:  # a float cannot say 2**63 - 1: take the next one below
+    if high > info.max:  # no float equals 2**63 - 1: take the next one below
         high = float(np.nextafter(high, 0))
     return np.rint(np.clip(np.nan_to_num(values.astype(np.float64), nan=0.0), info.min, high)).astype(dtype)
 
 
 def _both(dtype: np.dtype[Any], limits: Any) -> tuple[Any, Any]:
-    """The range that a dtype and these limits share, in Python's numbers: no dtype need hold both ends."""
+    """The common range of a dtype and these limits, as Python numbers, because no dtype may hold both ends."""
     own = np.iinfo(dtype) if dtype.kind in "ui" else np.finfo(dtype)
     number = int if dtype.kind in "ui" else float
     return max(number(own.min), number(limits.min)), min(number(own.max), number(limits.max))
@@ -348,7 +348,7 @@ def _as_item(item: Any) -> Any:
 
 
 def _axes_of(item: Any) -> int:
-    """How many axes one item of an index uses up."""
+    """How many axes an item of an index uses."""
     if isinstance(item, EllipsisType):
         return 0
     return item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1

@@ -1,4 +1,4 @@
-"""What all stores have in common: cells in columns, written and read in a few ways. Above: array views and the buffers.
+"""The interface of all stores: cells in columns, and the few ways to write and read them. Above: array views and the buffers.
 
 A cell is a place that can hold one observation; cell `i` belongs to stream `i % n_streams`, one stream per env. There may be
 several columns of cells: `obs` and `next_obs` of a replay buffer.
@@ -19,7 +19,7 @@ Cells = NDArray[np.int64]
 
 
 class MemoryUsage(NamedTuple):
-    """What observations take. `raw_bytes` is what plain arrays of the written cells would take.
+    """Memory of observations. `raw_bytes` is the size of the written cells in plain arrays.
 
     `codec` says how new observations are encoded, and why.
     """
@@ -37,10 +37,11 @@ class MemoryUsage(NamedTuple):
 
 
 class Store(ABC):
-    """The observations of one leaf. Whoever calls it holds the lock of the leaf.
+    """The observations of one leaf. Callers must hold the lock of the leaf.
 
-    A step is written in two calls: `prepare_step` does all that can fail and changes no cell; `commit_step` cannot fail. Other
-    writes may raise half-way; then the cells they were to fill are old or new, each of them whole, and no other has changed.
+    A step is written in two calls: `prepare_step` does everything that can fail and changes no cell; `commit_step` cannot
+    fail. Other writes may fail half-way. Then each of their cells has its old or its new observation, and no other cell has
+    changed.
 
     :param layout: how an observation is cut into frames
     :param n_cells: cells of one column
@@ -48,7 +49,7 @@ class Store(ABC):
     :param n_columns: columns, 1 or 2
     """
 
-    #: How observations are encoded, as a shorthand that a user would give.
+    #: How observations are encoded, as a codec's shorthand.
     method: str = "none"
     #: Calls of `RowStore.write_slot`, of which SB3's `add` makes one per column.
     n_slot_writes = 0
@@ -58,23 +59,24 @@ class Store(ABC):
 
     @abstractmethod
     def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
-        """Get ready to put the observations of all streams at a slot into all columns. What was prepared before is forgotten.
+        """Prepare to write the observations of all streams into all columns of a slot. Replaces what was prepared before.
 
-        :param observations: ``(n_streams, *shape)`` for each column, of the dtype that is stored; not changed until the commit
+        :param observations: ``(n_streams, *shape)`` for each column, in the stored dtype; the caller must not change them
+            until the commit
         """
 
     @abstractmethod
     def commit_step(self) -> None:
-        """Put them there. Does nothing if nothing is prepared, so that an interrupted call can be repeated."""
+        """Write what is prepared. Does nothing if nothing is, so that an interrupted call can be repeated."""
 
     def write_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
-        """Both: what `add` does, with SB3's own `add` in between."""
+        """Prepare and commit. A buffer's `add` calls SB3's `add` between the two."""
         self.prepare_step(slot, observations)
         self.commit_step()
 
     @abstractmethod
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
-        """Put observations ``(n, *shape)`` into cells ``(n,)`` of one column, in this order."""
+        """Write observations ``(n, *shape)`` into cells ``(n,)`` of one column, in this order."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -87,12 +89,12 @@ class Store(ABC):
     def read_columns(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None = None) -> list[Any]:
         """New arrays ``(n, *shape)`` for each column, with zeros where nothing was written.
 
-        :param slots: ``(n,)``; cells where no envs are given
+        :param slots: ``(n,)``; cell numbers if no envs are given
         :param envs: ``(n,)``
         """
 
     def is_written(self, cells: Cells) -> NDArray[np.bool_]:
-        """Which of these cells may hold anything; all of them where a store does not know."""
+        """Which of these cells may have been written; all if the store does not know."""
         return np.ones(len(cells), bool)
 
     def read(self, column: int, cells: Cells) -> Any:
@@ -101,13 +103,13 @@ class Store(ABC):
 
     @abstractmethod
     def memory_usage(self) -> MemoryUsage:
-        """What the written cells would take as plain arrays, and what they take here, with all tables."""
+        """Bytes of the written cells in plain arrays, and bytes that are stored here, with all tables."""
 
     def _cells_of(self, slot: int) -> Cells:
         return np.arange(slot * self.n_streams, (slot + 1) * self.n_streams)
 
     def _cells(self, slots: Cells, envs: Cells | None) -> Cells:
-        """Cell numbers, after a look whether they exist."""
+        """Cell numbers; IndexError if one does not exist."""
         if envs is not None:
             return cells_of(slots, envs, self.n_cells // self.n_streams, self.n_streams)
         if slots.size and (slots.min() < 0 or slots.max() >= self.n_cells):

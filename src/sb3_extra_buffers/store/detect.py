@@ -16,25 +16,25 @@ from sb3_extra_buffers.store.host.blocks import BlockStore
 from sb3_extra_buffers.store.host.rows import RowStore
 from sb3_extra_buffers.store.layout import SMALLEST_FRAME, FrameLayout, layout_for_stack, possible_stacks
 
-#: Changed observations that are no shifted repetition before a leaf counts as not stacked.
+#: So many changed observations without a shifted repetition mean that a leaf is not stacked.
 MOST_MISSES = 16
-#: Writes that wait at most, while nothing changes.
+#: The most writes that wait while nothing changes.
 MOST_WAITING = 2048
-#: The stack that is assumed where nothing has moved so far. A wrong guess costs memory, never correctness.
+#: The assumed stack if nothing has moved by then. A wrong guess costs memory, never correctness.
 _USUAL_STACK = 4
 #: Bytes of frames in a block, unless that would be fewer than four frames.
 _USUAL_BLOCK = 1 << 18
-#: Open blocks of so many bytes, or so many cells, may be too much. It is tried out before the first observation comes.
+#: Open blocks of so many bytes, or so many cells, may not fit into memory. This is tried before the first observation.
 _LARGE_BLOCKS, _MANY_CELLS = 1 << 30, 1 << 31
 
 
 @dataclass(frozen=True)
 class StorePlan:
-    """All that is known about a leaf before its first observation.
+    """What is known about a leaf before its first observation.
 
-    :param codec: a codec, or a taste: ``"auto"``, ``"auto-fast"`` or ``"auto-small"``
+    :param codec: a codec, or a preference: ``"auto"``, ``"auto-fast"`` or ``"auto-small"``
     :param frame_stack: None for `auto`
-    :param block_frames: None for a number that suits the frames
+    :param block_frames: None for the default
     :param directory: where blocks are kept in files; None keeps them in memory
     """
 
@@ -49,7 +49,10 @@ class StorePlan:
     directory: str | None = None
 
     def build(self, layout: FrameLayout) -> Store:
-        """The store for a layout. With a taste, what is too small, or a vector of floats, is shared but not encoded."""
+        """The store for a layout.
+
+        With a preference (`auto`), small observations and vectors of floats are shared but not encoded.
+        """
         codec, is_small = self.codec, layout.frame_bytes < SMALLEST_FRAME
         if isinstance(codec, str) and (is_small or (layout.dtype.kind == "f" and len(layout.frame_shape) <= 1)):
             if is_small and layout.stack == 1 and layout.frame_bytes > 0 and self.directory is None:
@@ -62,7 +65,7 @@ class StorePlan:
         )  # fmt: skip
 
     def _block_frames(self, layout: FrameLayout) -> int:
-        """Frames in a block, but no more than a stream can keep."""
+        """Number of frames in a block, at most as many as a stream can keep."""
         stream_length = self.n_cells // self.n_streams
         if self.block_frames is None:
             return default_block_frames(layout, stream_length)
@@ -84,7 +87,7 @@ class StorePlan:
         return layouts
 
     def layouts(self) -> list[FrameLayout]:
-        """Layouts that come into question, the unstacked one last; just one where there is nothing to find out."""
+        """Possible layouts, the unstacked one last. Only one if there is nothing to detect."""
         if self.frame_stack is None:
             stacks = possible_stacks(self.shape, self.dtype)
             fitting = [layout for layout in stacks if self.block_frames is None or layout.stack <= self.block_frames]
@@ -96,9 +99,9 @@ class StorePlan:
 
 
 def default_block_frames(layout: FrameLayout, stream_length: int) -> int:
-    """Frames in a block: 16, more where frames are tiny, fewer where they are large or few; never less than a stack.
+    """Frames in a block: 16, more if frames are tiny, fewer if they are large or few; never fewer than a stack.
 
-    A block is copied when it is full, in one `add`, so large ones would make that `add` a slow one.
+    A full block is copied in a single `add`, so a large block would make that `add` slow.
 
     :param stream_length: observations that a stream keeps
     """
@@ -111,7 +114,7 @@ def default_block_frames(layout: FrameLayout, stream_length: int) -> int:
 class FrameDetector:
     """Compares each observation with the one before it in its stream.
 
-    :param layouts: that come into question, the unstacked one last
+    :param layouts: possible layouts, the unstacked one last
     :param n_streams: streams
     """
 
@@ -121,7 +124,7 @@ class FrameDetector:
         self._misses = 0
 
     def look_at(self, streams: Iterable[int], columns: tuple[NDArray[Any], ...]) -> FrameLayout | None:
-        """The layout, as soon as a changed observation shows it, or enough of them show none.
+        """The layout, once a changed observation shows it, or enough of them show none; else None.
 
         :param streams: the stream of each observation
         :param columns: the observations of each column
@@ -140,14 +143,14 @@ class FrameDetector:
         return self.layouts[-1] if self._misses >= MOST_MISSES else None
 
     def forget(self) -> None:
-        """The next observation does not follow the last one."""
+        """Forget the last observations: the next ones do not follow them."""
         self._last = [None] * len(self._last)
 
 
 class WaitingStore(Store):
-    """The first observations of a leaf, as they are, in the order in which they came.
+    """The first observations of a leaf, uncompressed, in the order of their arrival.
 
-    :param layout: shape and dtype; nothing is said about a stack yet
+    :param layout: shape and dtype; its stack is not known yet
     :param plan: the plan of the leaf
     """
 
@@ -165,7 +168,7 @@ class WaitingStore(Store):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether a step is to be committed."""
+        """Whether a step is prepared and not yet committed."""
         return bool(self._prepared)
 
     def commit_step(self) -> None:
@@ -183,13 +186,13 @@ class WaitingStore(Store):
         self._waiting, self._prepared = [], []
 
     def give_up(self, layouts: list[FrameLayout]) -> FrameLayout | None:
-        """What to assume, if more has been waiting than is worth it."""
+        """The layout to assume if too many observations wait; else None."""
         if len(self._waiting) + 1 < MOST_WAITING:  # one more is about to be written
             return None
         return next((usual for usual in layouts if usual.stack == _USUAL_STACK), layouts[-1])
 
     def move_to(self, store: Store) -> None:
-        """Write all that waits into another store."""
+        """Write all waiting observations into another store."""
         for column, cells, observations in self._waiting:
             store.write(column, cells, observations)
 
@@ -207,7 +210,7 @@ class WaitingStore(Store):
         return out
 
     def _latest(self, column: int) -> dict[int, NDArray[Any]]:
-        """What waits for each cell of a column."""
+        """The latest waiting observation of each cell of a column."""
         latest: dict[int, NDArray[Any]] = {}
         for written, cells, observations in self._waiting:
             if written == column:
@@ -224,7 +227,7 @@ class WaitingStore(Store):
 
 
 def _copy_of(observations: NDArray[Any], waiting: list[tuple[int, Cells, NDArray[Any]]]) -> NDArray[Any]:
-    """A copy; a picture that stands still waits only once."""
+    """A copy; equal consecutive observations share one."""
     if waiting and waiting[-1][2].tobytes() == observations.tobytes():
         return waiting[-1][2]
     return observations.copy()

@@ -1,10 +1,10 @@
-"""Extracts: cells of a leaf, encoded, with everything that reading them takes. What a segment holds of a leaf.
+"""Extracts: encoded cells of a leaf with everything that is needed to read them. A segment holds one per leaf.
 
     store -> Extract -> file, network, another store
 
-The blocks of a host store go into it and come out of it as they are. Every other store (vectors, devices, one that waits for
-its first frames) writes its observations into a block store of their size first, and reads them from one: there is one kind
-of extract. Above: segments. Below: the stores.
+Blocks of a host store are copied without decoding. Every other store (vectors, devices, a store that waits for its first
+frames) first copies its observations into a temporary block store, and reads them from one. So there is one kind of extract.
+Above: segments. Below: the stores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sb3_extra_buffers.store.layout import SMALLEST_FRAME, FrameLayout
 
 #: Bytes of observations that are copied at a time.
 _COPIED_BYTES = 1 << 22
-#: A segment has no more ways to encode its blocks. The core counts up to 256 of them, those of all segments of a store.
+#: The most codings in a segment. The core can count 256 for a store, which may get them from several segments.
 _MOST_CODINGS = 64
 
 
@@ -39,10 +39,10 @@ class Extract:
     """Cells of a leaf.
 
     :param codings: how its blocks are encoded, see `Coding.saved`; a block names one by its number
-    :param chosen: the one that new blocks were encoded by; None where observations were encoded for this extract
+    :param chosen: the coding of new blocks; None if observations were encoded for this extract
     :param heads: ``(cells, columns)``: the last frame of each observation
     :param table: ``(blocks, 4)``
-    :param parts: gives the bytes of the blocks, which are `n_bytes`
+    :param parts: returns the bytes of the blocks, `n_bytes` in total
     """
 
     layout: FrameLayout
@@ -55,7 +55,7 @@ class Extract:
     parts: Callable[[], Iterable[Any]]
 
     def only(self, rows: Cells) -> Extract:
-        """Some of its cells with the blocks that they need. A small store has no room for the blocks of all of them."""
+        """Some of its cells with the blocks that they need, because a small store cannot take the blocks of all cells."""
         tokens, n = self.heads[rows] - 1, len(self.table)
         blocks = tokens // self.block_frames  # -1 where nothing was written
         named = max(blocks.max(initial=-1), self.table[:, [PREVIOUS, BASE]].max(initial=-1))
@@ -63,7 +63,7 @@ class Extract:
             raise CorruptDataError("A segment is damaged: it names blocks that it does not have")
         is_needed = np.zeros(n + 1, bool)
         is_needed[blocks] = True
-        for link in (PREVIOUS, BASE):  # what they go on from, then what all of these are encoded against
+        for link in (PREVIOUS, BASE):  # the blocks that they continue, then the base blocks of all of these
             linked = self.table[is_needed[:n], link]
             is_needed[linked[linked >= 0]] = True
         is_needed[n] = False  # stands for -1
@@ -81,7 +81,7 @@ class Extract:
     # ---- in a segment
 
     def about(self) -> dict[str, Any]:
-        """What the header of a segment says of it."""
+        """Its description in the header of a segment."""
         layout = self.layout
         return {
             "shape": list(map(int, layout.shape)), "dtype": layout.dtype.str, "stack": int(layout.stack),
@@ -89,7 +89,7 @@ class Extract:
         }  # fmt: skip
 
     def sections(self, prefix: str) -> list[Section]:
-        """What a segment holds of it. Heads mostly count up, so their differences are small."""
+        """Its sections in a segment. Heads mostly count up, so their differences are small."""
         return [
             Section.of(f"{prefix}/heads", _small(np.diff(self.heads, axis=0, prepend=0))),
             Section.of(f"{prefix}/blocks", _small(self.table)),
@@ -98,7 +98,7 @@ class Extract:
 
     @classmethod
     def of_segment(cls, segment: Segment, prefix: str, about: Any) -> Extract:
-        """What `sections` has written. CorruptDataError if that cannot be."""
+        """The extract that `sections` has written; CorruptDataError if it is not valid."""
         try:
             layout = FrameLayout(
                 tuple(map(int, about["shape"])), number_dtype(about["dtype"]), int(about["stack"]), int(about["axis"])
@@ -117,7 +117,7 @@ class Extract:
             raise CorruptDataError(f"A segment describes {prefix!r} wrongly: {type(error).__name__}: {error}") from error
         heads = np.cumsum(segment.array(f"{prefix}/heads", shape=(None, None)), axis=0, dtype=np.int64)
         table = segment.array(f"{prefix}/blocks", shape=(None, COLUMNS)).astype(np.int64)
-        if len(table) > 4 * heads.size:  # a block, the one before it, and one that each is encoded against
+        if len(table) > 4 * heads.size:  # a block, the previous one, and a base block for each
             raise CorruptDataError(f"A segment is damaged: {heads.size} observations cannot need {len(table)} blocks")
         n_bytes = int(table[:, LENGTH].sum())
         return cls(
@@ -128,7 +128,7 @@ class Extract:
 def _parts_of_blocks(
     parts: Callable[[], Iterable[Any]], lengths: NDArray[np.int64], is_needed: NDArray[np.bool_]
 ) -> Iterator[memoryview]:
-    """The bytes of some of the blocks. The others are read too, so that their checksum is looked at."""
+    """The bytes of some of the blocks. The others are read too, to verify the checksum."""
     ends, changes = np.cumsum(lengths), np.flatnonzero(np.diff(is_needed, prepend=False, append=False))
     ranges = list(zip((ends - lengths)[changes[::2]].tolist(), ends[changes[1::2] - 1].tolist(), strict=True))
     at = 0
@@ -141,16 +141,16 @@ def _parts_of_blocks(
 
 
 def _small(numbers: NDArray[np.int64]) -> NDArray[Any]:
-    """The same in 32 bits, where they are enough."""
+    """The same numbers in 32 bits, if they fit."""
     fits = not numbers.size or (numbers.min() >= -(2**31) and numbers.max() < 2**31)
     return numbers.astype(np.int32) if fits else numbers
 
 
 @contextmanager
 def extract_of(store: Store, cells: Cells) -> Iterator[Extract]:
-    """Cells of a store, which must not be written to meanwhile.
+    """Extract cells of a store, whose lock the caller must hold.
 
-    :param cells: in the order in which they were written, for each stream; of whole steps
+    :param cells: cells of whole steps, for each stream in the order in which they were written
     """
     chosen = None
     if isinstance(store, BlockStore):
@@ -164,10 +164,10 @@ def extract_of(store: Store, cells: Cells) -> Iterator[Extract]:
 
 
 def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | None = None, encode: bool = False) -> None:
-    """Put an extract into cells of a store: all of it, or nothing where its blocks fit as they are.
+    """Put an extract into cells of a store. If its blocks can be copied without decoding, an error changes nothing.
 
-    :param rows: which of its cells, all if not given
-    :param encode: do not take blocks on that another codec has encoded
+    :param rows: which of its cells; all by default
+    :param encode: encode again instead of copying blocks
     """
     extract = extract if rows is None else extract.only(rows)
     heads, layout = extract.heads, extract.layout
@@ -187,12 +187,12 @@ def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | N
             extract.parts(), extract.chosen,
         )  # fmt: skip
         return
-    written = np.flatnonzero(heads.any(axis=1) | store.is_written(cells))  # others are zeros here and there
+    written = np.flatnonzero(heads.any(axis=1) | store.is_written(cells))  # all others are zeros in both
     _copy(restored(extract), written, store, cells[written])
 
 
 def restored(extract: Extract) -> BlockStore:
-    """A store of its own for an extract. Its cells are one stream: they do not depend on which one they belong to."""
+    """A temporary store for an extract. It has one stream: reading does not depend on the stream of a cell."""
     heads = np.ascontiguousarray(extract.heads)
     try:
         store = BlockStore(
@@ -218,7 +218,7 @@ def _copied(store: Store, cells: Cells) -> BlockStore:
 
 
 def _copy(source: Store, cells: Cells, target: Store, to: Cells) -> None:
-    """Copy observations, in the order in which they are given. Whole steps are written as such: columns share frames."""
+    """Copy observations in the given order. Whole steps are written as steps, so that columns share frames."""
     n = target.n_streams
     is_steps = len(to) % n == 0 and bool(np.all(to.reshape(-1, n) == to[::n, None] // n * n + np.arange(n)))
     columns = tuple(range(source.n_columns))

@@ -1,12 +1,13 @@
-"""The bytes of a segment: a prefix, a header in JSON, raw sections, checksums. docs/segment_format.md says it byte by byte.
+"""The bytes of a segment: a prefix, a header in JSON, raw sections, checksums. docs/segment_format.md describes it byte by
+byte.
 
     prefix   64 bytes: magic, version, number of sections, length of the header, length of all
     header   JSON: what the segment holds; `sections` lists name, dtype, shape, filter and length of each
-    sections one behind the other, each padded to 64 bytes
+    sections one after the other, each padded to 64 bytes
     checks   CRC-32 of each section, of prefix and header, and of these checksums
 
-Nothing in it can run code: no pickle, no names to import. A reader checks what it uses before it uses it, and allocates no
-more than the file's own length allows for. Above: extract and leaf, and the package segments, which say what is put into one.
+Nothing in it can run code: no pickle, no names to import. A reader checks everything before it uses it, and allocates no more
+than the length of the file allows. Above: extract, leaf and the package segments, which decide what a segment contains.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ VERSION = 1
 #: Magic, version, sections, bytes of the header, bytes of all; the rest is zeros, for later versions.
 _PREFIX = struct.Struct("<8sIIQQ32x")
 ALIGNMENT = 64
-#: zlib makes at most so many bytes of one.
+#: zlib decodes one byte to at most so many.
 _MOST_INFLATED = 1032
 #: NumPy's own limit in all versions that are supported.
 _MOST_AXES = 32
@@ -45,7 +46,7 @@ _DTYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}|\?|[<>|=]\?|bool|u?int\d{1,2}|float\
 
 @dataclass
 class Section:
-    """What is to be written under a name.
+    """A section to be written.
 
     :param n_bytes: bytes that the parts have together
     :param about: dtype, shape and filter, for the header
@@ -58,7 +59,7 @@ class Section:
 
     @classmethod
     def of(cls, name: str, array: NDArray[Any]) -> Section:
-        """An array, compressed if a look at it says that this pays."""
+        """An array as a section, compressed if a sample of it suggests that this pays."""
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         about = {"dtype": little.dtype.str, "shape": list(map(int, array.shape))}
         data = memoryview(little.reshape(-1).view(np.uint8)) if little.size else memoryview(b"")
@@ -87,7 +88,7 @@ def _padding(n: int) -> bytes:
 
 
 def write_segment(file: BinaryIO, header: dict[str, Any], sections: list[Section]) -> int:
-    """Write a segment where the file stands. Gives the checksum of all of it."""
+    """Write a segment at the current position. Returns its checksum."""
     listed = [{"name": one.name, "bytes": one.n_bytes, **one.about} for one in sections]
     said = json.dumps({**header, "sections": listed}, separators=(",", ":"), allow_nan=False).encode()
     bodies = sum(one.n_bytes + len(_padding(one.n_bytes)) for one in sections)
@@ -115,7 +116,7 @@ def write_segment(file: BinaryIO, header: dict[str, Any], sections: list[Section
 
 
 class Segment:
-    """A segment in a file, as far as its header: sections are read when they are asked for, and checked then.
+    """A segment in a file. Its header is read at once; sections are read and verified when they are needed.
 
     :param file: a file that can seek
     :param begin: where the segment begins
@@ -156,7 +157,7 @@ class Segment:
         return list(self._sections)
 
     def parts(self, name: str) -> Iterator[bytes]:
-        """The bytes of a section as they lie in the file; CorruptDataError behind the last if the checksum is wrong."""
+        """The bytes of a section as they are in the file. CorruptDataError after the last part if the checksum is wrong."""
         about, at, expected = self._section(name)
         left, crc = about["bytes"], 0
         self._file.seek(at)
@@ -167,15 +168,15 @@ class Segment:
             crc, left, at = zlib.crc32(part, crc), left - len(part), at + len(part)
             _tell(len(part))
             yield part
-            self._file.seek(at)  # others may have read meanwhile
+            self._file.seek(at)  # others may have moved the position
         if crc != expected:
             raise CorruptDataError(f"A segment is damaged: the checksum of {name!r} does not match")
 
     def array(self, name: str, dtype: Any = None, shape: tuple[int | None, ...] | None = None) -> NDArray[Any]:
         """A section as an array.
 
-        :param dtype: what it must be
-        :param shape: what it must be, with None for any number
+        :param dtype: the required dtype
+        :param shape: the required shape, with None for any number
         """
         about, _, _ = self._section(name)
         found, sizes = number_dtype(about.get("dtype")), about.get("shape")
@@ -228,7 +229,7 @@ class Segment:
 
 
 def read_prefix(file: BinaryIO, begin: int, end: int) -> tuple[int, int, int]:
-    """Where the segment ends that begins here, the length of its header, and how many sections it has."""
+    """Read a prefix: the end of the segment, the length of its header, and the number of its sections."""
     file.seek(begin)
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:
@@ -248,7 +249,7 @@ def read_prefix(file: BinaryIO, begin: int, end: int) -> tuple[int, int, int]:
 
 
 def segments_in(file: BinaryIO) -> Iterator[Segment]:
-    """All segments of a file, one behind the other."""
+    """All segments of a file, in order."""
     end = file.seek(0, 2)
     begin = 0
     if end == 0:
@@ -260,7 +261,7 @@ def segments_in(file: BinaryIO) -> Iterator[Segment]:
 
 
 def _inflated(parts: Iterator[bytes], name: str, n_bytes: int) -> Iterator[bytes]:
-    """What zlib makes of it, a part at a time, and hardly more than n_bytes of it."""
+    """The parts decoded by zlib, at most a little more than n_bytes in total."""
     inflater, left = zlib.decompressobj(), n_bytes + 1
     try:
         for part in parts:
@@ -285,7 +286,7 @@ def _parsed(said: bytes) -> dict[str, Any]:
 
 
 def number_dtype(said: Any) -> np.dtype[Any]:
-    """The dtype of numbers that a file names; CorruptDataError for all else. NumPy would compile parts of other strings."""
+    """The numeric dtype that a file names; CorruptDataError for anything else. NumPy would evaluate parts of other strings."""
     if not isinstance(said, str) or not _DTYPE.fullmatch(said):
         raise CorruptDataError(f"A file names the dtype {said!r}; it must be one of numbers, e.g. '<f4'")
     try:

@@ -1,4 +1,4 @@
-"""Numbers that are free, of rows that others keep: taken and given back in batches. Used by host/rows and device/rows."""
+"""Free row numbers, taken and given back in batches. Used by host/rows and device/rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class FreeNumbers:
-    """A stack: what was given back last is taken first."""
+    """A stack: the number that was given back last is taken first."""
 
     def __init__(self) -> None:
         self._numbers = np.zeros(0, np.int32)
@@ -23,13 +23,13 @@ class FreeNumbers:
         return self._numbers.nbytes
 
     def take(self, n: int) -> NDArray[np.int64]:
-        """``n`` numbers, or as many as there are."""
+        """Take ``n`` numbers, or as many as there are."""
         n = min(n, self._count)
         self._count -= n
         return self._numbers[self._count : self._count + n].astype(np.int64)
 
     def give_back(self, numbers: NDArray[Any]) -> None:
-        """These are free from now on."""
+        """Add free numbers."""
         end = self._count + len(numbers)
         missing = end - len(self._numbers)
         if missing > 0:
@@ -38,9 +38,9 @@ class FreeNumbers:
         self._count = end
 
     def snapshot(self) -> NDArray[np.int32]:
-        """All of them."""
+        """All free numbers."""
         return self._numbers[: self._count].copy()
 
     def clear(self) -> None:
-        """None is free any more."""
+        """Remove all numbers."""
         self._numbers, self._count = np.zeros(0, np.int32), 0

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from sb3_extra_buffers.codecs.base import Bytes
 from sb3_extra_buffers.native import Neighbours, join_parts
 
-#: Stacks that are looked for; longer ones can be set by hand.
+#: The longest stack that is detected; longer ones can be set by `frame_stack`.
 LONGEST_STACK = 16
 #: Below this many bytes a frame costs more to encode than it saves; measured on vectors and small grids.
 SMALLEST_FRAME = 256
-#: Frames of fewer bytes are not worth a place of their own.
+#: Frames of fewer bytes are not stored separately.
 SMALLEST_STACKED_FRAME = 64
 
 
@@ -58,7 +58,7 @@ class FrameLayout:
 
     @cached_property
     def frame_shape(self) -> tuple[int, ...]:
-        """Shape of one frame; an axis that is left with one entry stays."""
+        """Shape of one frame; an axis of length one stays."""
         shape = list(self.shape)
         if self.stack > 1:
             shape[self.axis] //= self.stack
@@ -66,7 +66,7 @@ class FrameLayout:
 
     @cached_property
     def neighbours(self) -> Neighbours:
-        """Where the values lie that one of a frame resembles. A vector has none."""
+        """Where similar values of a frame are. A vector has none."""
         shape, item = self.frame_shape, self.dtype.itemsize
         is_planar = len(shape) == 3 and shape[0] < shape[-1]
         image = shape[1:] if is_planar else shape
@@ -75,14 +75,14 @@ class FrameLayout:
         return Neighbours(row, channel, item if item in (2, 4) and self.dtype.isnative else 1)
 
     def to_bytes(self, observations: NDArray[Any]) -> Bytes:
-        """Bytes of observations with their frames one behind the other: ``(n, *shape)`` -> ``(n, observation_bytes)``."""
+        """Bytes of observations with their frames one after the other: ``(n, *shape)`` -> ``(n, observation_bytes)``."""
         if self.is_interleaved:
             observations = np.moveaxis(observations.reshape(self._cut_shape(len(observations))), -2, 1)
         contiguous = np.ascontiguousarray(observations, self.dtype)
         return contiguous.reshape(-1).view(np.uint8).reshape(len(observations), self.observation_bytes)
 
     def join_frames(self, frames: NDArray[Any], out: NDArray[Any]) -> None:
-        """Observations of frames one behind the other, where they lie between each other: the inverse of `to_bytes`.
+        """Interleave frames again into observations: the inverse of `to_bytes`.
 
         :param frames: bytes of observations, C-contiguous, in any shape
         :param out: the same number of observations
@@ -93,7 +93,7 @@ class FrameLayout:
 
     @cached_property
     def is_interleaved(self) -> bool:
-        """Whether frames lie between each other in memory, so that an observation's bytes have to be rearranged."""
+        """Whether frames are interleaved in memory, so that the bytes of an observation have to be rearranged."""
         return self.stack > 1 and self.axis == -1 and len(self.shape) > 1
 
     def _cut_shape(self, n: int) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class FrameLayout:
 
 
 def possible_stacks(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[FrameLayout]:
-    """Layouts with more than one frame that an observation of this shape may have, most frames first."""
+    """Possible layouts with more than one frame for an observation of this shape, most frames first."""
     for axis in _channel_axes(shape):
         for stack in range(min(shape[axis], LONGEST_STACK), 1, -1):
             if shape[axis] % stack == 0:
@@ -111,7 +111,7 @@ def possible_stacks(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[Fr
 
 
 def layout_for_stack(shape: tuple[int, ...], dtype: np.dtype[Any], stack: int) -> FrameLayout:
-    """The layout for a number of frames that the user gave: on the channel axis, which is the smaller of first and last.
+    """The layout for a number of frames that the user gave. The stack is on the channel axis: the shorter of first and last.
 
     :param stack: frames in an observation; must divide the channel axis
     """

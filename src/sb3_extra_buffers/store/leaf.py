@@ -1,6 +1,6 @@
-"""The store of a leaf: first observations wait until they show how they are stacked, then the store is built, once.
+"""The store of a leaf. The first observations wait until they show how they are stacked; then the store is built, once.
 
-The answer is only about saving: whatever it is, the store compares every observation and returns the bytes that were written.
+The detected stack only affects memory: the store compares every observation and always returns the bytes that were written.
 Above: array views and the buffers. Below: detect, which finds the layout, and the stores.
 """
 
@@ -26,31 +26,31 @@ from sb3_extra_buffers.store.locks import new_lock
 
 
 class LeafStore:
-    """A plan, and the store that holds the observations of the leaf. Whoever writes or reads holds `lock`.
+    """A plan, and the store of the leaf's observations. Readers and writers must hold `lock`.
 
     :param plan: what is known about the leaf
     """
 
     def __init__(self, plan: StorePlan) -> None:
-        core()  # a library that is missing is said now, and not by the first `add` or `sample` that needs it
+        core()  # a missing library is an error now, not at the first `add`
         self.plan = plan
         self.lock = new_lock()
         layouts = plan.storable_layouts()
         self._detector = FrameDetector(layouts, plan.n_streams) if len(layouts) > 1 else None
-        #: Where observations are: a WaitingStore until the layout is known, then the one that the plan builds.
+        #: A WaitingStore until the layout is known, then the store that the plan builds.
         self.store: Store = WaitingStore(layouts[-1], plan) if self._detector else plan.build(layouts[0])
         self._n_rewrites = 0
-        #: Whether observations are so small that SB3's own assignments may write them, one column at a time.
+        #: Whether observations are so small that SB3's own assignments write them, one column at a time.
         self.is_direct = isinstance(self.store, RowStore)
 
     @property
     def layout(self) -> FrameLayout | None:
-        """The layout that was given or found; None as long as it is open."""
+        """The given or detected layout; None while it is unknown."""
         return None if self._detector else self.store.layout
 
     @property
     def method(self) -> str | None:
-        """How observations are encoded, as a shorthand, e.g. ``"zstd/3"``; None as long as `auto` waits for the layout."""
+        """How observations are encoded, as a shorthand, e.g. ``"zstd/3"``; None while `auto` waits for the layout."""
         if self._detector is None:
             return self.store.method
         return None if isinstance(self.plan.codec, str) else self.plan.codec.spec
@@ -74,7 +74,7 @@ class LeafStore:
         """See `Store.write`."""
         with self.lock:
             self._n_rewrites += 1
-            # Not while a step is prepared, which would not come along into the new store: the next one shows the layout too.
+            # Not while a step is prepared, which would not move to the new store. The next write shows the layout too.
             if isinstance(self.store, WaitingStore) and not self.store.is_prepared:
                 self._look_at((cells % self.plan.n_streams).tolist(), (observations,))
             self.store.write(column, cells, observations)
@@ -93,7 +93,7 @@ class LeafStore:
             return self.store.read(column, cells)
 
     def clear(self) -> None:
-        """Forget everything that was written. The detected frame layout is kept."""
+        """Remove all observations. The detected frame layout is kept."""
         with self.lock:
             self.store.clear()
             if self._detector is not None:
@@ -102,7 +102,8 @@ class LeafStore:
     def _look_at(self, streams: Any, columns: tuple[NDArray[Any], ...]) -> None:
         """Build the store as soon as the observations show their layout."""
         waiting = self.store
-        if self._detector is None or not isinstance(waiting, WaitingStore):  # interrupted between the two last lines below
+        # interrupted between the last two lines of `_build`
+        if self._detector is None or not isinstance(waiting, WaitingStore):
             self._detector = None
             return
         layout = self._detector.look_at(streams, columns) or waiting.give_up(self._detector.layouts)
@@ -120,7 +121,7 @@ class LeafStore:
 
     @contextmanager
     def extract(self, cells: Cells) -> Iterator[Extract]:
-        """Cells of all columns with all that reading them takes. Whoever writes waits."""
+        """Cells of all columns with everything that is needed to read them, under the lock."""
         with self.lock, extract_of(self.store, cells) as extract:
             yield extract
 
@@ -134,12 +135,12 @@ class LeafStore:
             put_extract(self.store, cells, extract, rows=rows, encode=encode)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All that is to be saved; the observations as the bytes of a segment."""
+        """The state for a pickle, with the observations as the bytes of a segment."""
         with self.lock:
             return {**self.hollow_state(), "segment": self._segment()}
 
     def hollow_state(self) -> dict[str, Any]:
-        """All but the observations, for a buffer, which saves them itself."""
+        """The state without observations, for a buffer, which saves them itself."""
         return {name: value for name, value in self.__dict__.items() if name not in ("lock", "store", "_detector")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

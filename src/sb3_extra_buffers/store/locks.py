@@ -12,12 +12,12 @@ from typing import Any
 _numbers = itertools.count()
 #: All locks, in the order in which they were made.
 _locks: dict[int, weakref.ref[Any]] = {}
-_forks = threading.local()  # `held`: what this thread has taken for a fork
-#: Seconds that a fork waits for one lock while it holds others, and that it leaves them to those who wait for them.
+_forks = threading.local()  # `held`: the locks that this thread has taken for a fork
+#: Seconds that a fork waits for one lock while it holds others; and seconds for which it then releases them.
 _PATIENCE = 0.01
-#: Seconds that others give way to a fork at most.
+#: The most seconds that others wait for a fork.
 _COURTESY = 0.2
-#: How often each hook is registered. Ctrl-C may end a hook before its first line, and Python goes on to the next.
+#: How often each hook is registered. Ctrl-C may end a hook before its first line; then Python calls the next one.
 _RUNS = 4
 
 
@@ -29,10 +29,10 @@ def new_lock() -> threading.RLock:
     return lock
 
 
-_forking = new_lock()  # the first one: of threads that fork at the same time, one goes ahead
+_forking = new_lock()  # the first lock: if several threads fork at the same time, one goes first
 
 
-#: Threads that wait for locks to fork. Locks are not fair: who takes one again and again gives way while there are any.
+#: Threads that wait for locks to fork. Locks are not fair, so a thread that takes one in a loop must give way to these.
 waiting_forks: set[int] = set()
 
 
@@ -44,7 +44,7 @@ def give_way() -> None:
 
 
 def _take_all() -> None:
-    """Take all locks; those that were taken already stay so. Called again, it goes on where it was interrupted."""
+    """Take all locks. After an interrupt it can be called again, and continues."""
     if not hasattr(_forks, "held"):
         _forks.held = []
     waiting_forks.add(threading.get_ident())
@@ -53,16 +53,16 @@ def _take_all() -> None:
             if _took_all():
                 waiting_forks.discard(threading.get_ident())
                 return
-            # Somebody holds one lock and waits for another: a buffer that samples from a second one.
+            # Another thread holds one lock and waits for another, e.g. a buffer that samples from a second buffer.
             _free_all()
             time.sleep(_PATIENCE)
-        except BaseException:  # Ctrl-C: Python would report it and fork nevertheless, without the locks
+        except BaseException:  # Ctrl-C: Python would report it and still fork, without the locks
             continue
 
 
 def _took_all() -> bool:
     for lock in [reference() for reference in list(_locks.values())]:
-        if lock is None or lock._is_owned():  # by a call further up in this thread, which will release it, or by the fork
+        if lock is None or lock._is_owned():  # taken by a caller in this thread, which will release it, or for this fork
             continue
         _forks.held.append(lock)
         if not lock.acquire(timeout=-1 if lock is _forking else _PATIENCE):
@@ -71,14 +71,14 @@ def _took_all() -> bool:
 
 
 def _free_all() -> None:
-    """Release what was taken for a fork. Called again, it goes on where it was interrupted."""
+    """Release the locks that were taken for a fork. After an interrupt it can be called again, and continues."""
     held = getattr(_forks, "held", [])
     while held:
         try:
             while held[-1]._is_owned():
                 held[-1].release()
             held.pop()
-        except BaseException:  # Ctrl-C: whoever waits for these locks would wait for ever
+        except BaseException:  # Ctrl-C: other threads would wait for these locks for ever
             continue
 
 

@@ -1,4 +1,4 @@
-"""Observations as bytes, the fast way: `FrameLayout.to_bytes` for what SB3 really hands over. Above: the stores."""
+"""Observations as bytes: a fast `FrameLayout.to_bytes` for the arrays that SB3 passes. Above: the stores."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sb3_extra_buffers.codecs.base import Bytes
 from sb3_extra_buffers.native import split_parts
 from sb3_extra_buffers.store.layout import FrameLayout
 
-#: Bytes that are worth keeping for the next step.
+#: The most bytes that are kept for the next step.
 _MOST_SCRATCH = 1 << 22
 
 
 class ObservationBytes:
-    """Does what `FrameLayout.to_bytes` does, into memory that is used again by the next call for the same column.
+    """Like `FrameLayout.to_bytes`, but reuses its memory in the next call for the same column.
 
     :param layout: how an observation is cut into frames
     """
@@ -25,17 +25,17 @@ class ObservationBytes:
     def __init__(self, layout: FrameLayout) -> None:
         self._layout = layout
         self._is_in_order = not layout.is_interleaved
-        # Pictures with channels last, whatever the strides say: what lies between each other are the frames of a stack, or,
-        # where the space has channels first, single channels.
+        # Pictures with channels last in memory. The interleaved parts are the frames of a stack, or single channels if the
+        # space has channels first.
         self._is_picture = len(layout.shape) == 3 and (layout.axis == 0 or layout.stack > 1)
         self._parts = layout.stack if layout.axis == -1 else layout.shape[0] if layout.shape else 1
         self._n_pixels = math.prod(layout.shape[:-1] if layout.axis == -1 else layout.shape[1:])
         self._scratch: dict[int, Bytes] = {}
 
     def __call__(self, observations: NDArray[Any], column: int = 0) -> NDArray[Any]:
-        """``(n, *shape)`` -> C-contiguous bytes with frames one behind the other, in any shape.
+        """``(n, *shape)`` -> C-contiguous bytes with frames one after the other, in any shape.
 
-        :param column: of calls whose results are needed at the same time, each has another one
+        :param column: calls whose results are needed at the same time must give different numbers
         """
         if self._is_in_order and observations.flags.c_contiguous:
             return observations

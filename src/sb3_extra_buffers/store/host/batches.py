@@ -1,8 +1,8 @@
-"""Memory for the batches that stores return. That of an earlier batch is used again when nobody holds it any more.
+"""Memory for the batches that stores return. The memory of an earlier batch is reused when nothing refers to it any more.
 
-Fresh memory for every batch is a page fault for every 4 kB of it: 11 of the 13 ms that sample(256) of Atari frames took. A
-batch is handed out as a lease, an array that everything made of it keeps alive: slices, tensors, and arrays of these tensors.
-When the lease is gone, its memory is free.
+New memory causes a page fault for every 4 kB: 11 of the 13 ms that sample(256) of Atari frames took. A batch is a view of a
+lease, an array that everything made from it keeps alive: slices, tensors, and arrays of these tensors. When the lease is
+collected, its memory is free.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Smaller arrays are left to NumPy, whose memory is used again too.
+#: Smaller arrays are left to NumPy, which reuses memory too.
 _SMALLEST = 1 << 18
-#: How much larger than needed memory may be that is used again, and how many pieces wait for that.
+#: How much larger than needed reused memory may be, and how many free pieces are kept.
 _LARGEST_SURPLUS = 2
 _MOST_FREE = 2
 
 
 class BatchPool:
-    """Memory of batches that are gone."""
+    """Reusable memory of earlier batches."""
 
     def __init__(self) -> None:
         self._free: list[mmap.mmap] = []
         self._leases: dict[int, weakref.ref[NDArray[Any]]] = {}
 
     def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An array that was not written yet."""
+        """An uninitialized array."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < _SMALLEST:
             return np.empty(shape, dtype)
         memory = self._take(nbytes)
-        # The base of all that is made of it: NumPy does not look behind an array whose own base is not an array.
+        # The base of everything made from it: NumPy stops at an array whose own base is not an array.
         lease: NDArray[Any] = np.frombuffer(memory, np.uint8)
         key = id(lease)
 
@@ -64,5 +64,5 @@ _pool = BatchPool()
 
 
 def new_batch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array that was not written yet, for a batch."""
+    """An uninitialized array for a batch."""
     return _pool.new(shape, dtype)

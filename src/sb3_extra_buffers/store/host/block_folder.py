@@ -1,7 +1,7 @@
 """A folder for the blocks of one store, in a directory that a user named. Above: blocks. Below: the core, which writes there.
 
-It is removed with the store, and at the end of the process. A process that was killed leaves its folders behind; the next
-store in the same directory removes them: a folder whose lock nobody holds is nobody's.
+It is removed with the store, and at the end of the process. A killed process leaves its folders behind; the next store in the
+same directory removes folders whose lock nobody holds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_TRIES = 100
 
 
 class BlockFolder:
-    """Made when the first store is, and removed when nobody has it any more.
+    """A folder that is removed when nothing refers to it any more.
 
-    :param directory: what the user named; is made if it does not exist
+    :param directory: given by the user; created if it does not exist
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -44,7 +44,7 @@ class BlockFolder:
         self._finalizer = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def remove(self) -> None:
-        """Now, rather than when nobody has it any more."""
+        """Remove it now."""
         self._finalizer()
 
 
@@ -64,12 +64,12 @@ def _locked_folder(parent: Path) -> tuple[Path, IO[Any]]:
 
 def _remove(path: Path, lock: IO[Any], owner: int) -> None:
     lock.close()
-    if os.getpid() == owner:  # a forked child has no right to
+    if os.getpid() == owner:  # a forked child must not remove it
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _try_lock(file: IO[Any]) -> bool:
-    """Whether the lock is ours now. Where there are no such locks, folders of killed processes stay."""
+    """Try to take the lock. Where the system has no such locks, folders of killed processes stay."""
     if not _HAS_LOCKS:
         return False
     try:

@@ -3,9 +3,9 @@
     add:     observation -> index (what is new?) -> new frames -> open block -> encoded -> chunk
     sample:  cells -> index (which frames?) -> blocks -> observations
 
-Columns share the streams, so what stands in both `obs` and `next_obs` is kept once. `delta` and `none` never leave the core;
-other codecs encode pieces of blocks as they fill up, and decode those that a batch needs, here. A block knows its coding, so
-that a store can change it: `choosing` says when.
+Columns share the streams, so a frame that is in both `obs` and `next_obs` is stored once. `delta` and `none` run in the core.
+Other codecs are called here: they encode pieces of blocks when these are full, and decode the pieces that a batch needs. Each
+block records its coding, so that `choosing` can change the coding of new blocks.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class BlockStore(Store):
 
     :param layout: how an observation is cut into frames
     :param n_cells: cells of one column
-    :param codec: what encodes a block, or the name of a taste (``"auto"``, ``"auto-fast"``, ``"auto-small"``)
+    :param codec: the codec of blocks, or a preference (``"auto"``, ``"auto-fast"``, ``"auto-small"``)
     :param n_streams: streams; one per env
     :param n_columns: columns that share the streams
     :param block_frames: frames in a block, at least ``layout.stack``
-    :param is_whole: whether a codec is given whole blocks, and not pieces that suit it
+    :param is_whole: whether a codec gets whole blocks instead of pieces
     :param directory: where sealed blocks are kept in files; in memory if not given
     """
 
@@ -72,7 +72,7 @@ class BlockStore(Store):
         else:
             self._coding = Coding(codec, 0 if is_whole else piece_frames_for(codec, layout, block_frames))
             self._chooser = None if is_whole else chooser_for_order(self._coding, layout, block_frames)
-        #: Codings that blocks were ever encoded by, under the number that the core keeps for a block.
+        #: All codings that blocks have been encoded with. The core stores the index of its coding for each block.
         self._codings = [self._coding]
         self._native = NativeStore(
             n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
@@ -82,15 +82,16 @@ class BlockStore(Store):
         self._folder = None if directory is None else BlockFolder(directory)
         if self._folder is not None:
             self._native.use_file(self._folder.path / "blocks")
-        self._needs_decoding = False  # whether there may be blocks that are decoded here
+        self._needs_decoding = False  # whether some blocks may have to be decoded here
         self._announce(self._codings)
-        self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
-        self._is_in_order = not (layout.is_interleaved or self._is_empty)  # as they come, observations are frames in a row
+        self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to store
+        # the bytes of an observation are already frames in order
+        self._is_in_order = not (layout.is_interleaved or self._is_empty)
         self._bytes_of = ObservationBytes(layout)
 
     @property
     def codec(self) -> Codec:
-        """What encodes new blocks."""
+        """The codec of new blocks."""
         return self._coding.codec
 
     @property
@@ -142,16 +143,16 @@ class BlockStore(Store):
         return self._codings[number].encode(frames)
 
     def _choose(self, chooser: Chooser, observations: NDArray[Any]) -> None:
-        """Let the newest frame be tried; new blocks may be encoded in another way then."""
+        """Let the chooser look at the newest frame, and use its choice for new blocks."""
         first: Bytes = observations.reshape(-1).view(np.uint8)[: self.layout.observation_bytes]
         chooser.look(first[-self.layout.frame_bytes :])
         self._use(chooser.chosen)
 
     def _use(self, coding: Coding) -> None:
-        """Encode new blocks in this way."""
+        """Use this coding for new blocks."""
         if coding == self._coding:
             return
-        # Known before the core uses it: nothing that comes in between leaves a block that cannot be read.
+        # Registered before the core uses it, so that an interrupt in between leaves no unreadable block.
         if coding not in self._codings:
             self._codings.append(coding)
         self._announce(self._codings)
@@ -161,7 +162,7 @@ class BlockStore(Store):
     # ---- reading
 
     def let_go_of_files(self) -> None:
-        """Remove what a directory holds of it, which is empty. It can still be written to: its file has no name then."""
+        """Remove the files of this empty store. It can still be written to: its file then has no name."""
         self._native.clear()
         if self._folder is not None:
             self._folder.remove()
@@ -190,10 +191,10 @@ class BlockStore(Store):
         return list(out)
 
     def _read_coded(self, columns: tuple[int, ...], slots: Cells, envs: Cells | None, out: NDArray[Any]) -> None:
-        """Fill ``out`` (columns, n, ...) where libraries have encoded blocks.
+        """Fill ``out`` (columns, n, ...) if some blocks were encoded by libraries.
 
-        A few observations at a time, so that what is decoded for them is still in the cache when it is copied, and its memory
-        is used again: in one go, half of the time of a large batch were page faults.
+        A few observations at a time, so that decoded frames are still in the cache when they are copied, and their memory is
+        reused. All at once, half of the time of a large batch was spent in page faults.
         """
         n, size, native = len(slots), self.layout.observation_bytes, self._native
         mask, start = sum(1 << column for column in columns), address_of(out)
@@ -228,7 +229,7 @@ class BlockStore(Store):
             raise CorruptDataError("A saved block store is damaged: a block names a codec that the store does not") from None
 
         decoded = [coding.decode(payload, n_frames, size, self.block_frames) for coding, payload, n_frames in work]
-        if all(type(frames) is bytes for frames in decoded):  # ctypes takes their addresses, and keeps them
+        if all(type(frames) is bytes for frames in decoded):  # ctypes takes their addresses, and keeps them alive
             return (ctypes.c_char_p * len(decoded))(*decoded)
         arrays = [np.frombuffer(frames, np.uint8) for frames in decoded]
         addresses = (ctypes.c_void_p * len(decoded))(*map(address_of, arrays))
@@ -243,18 +244,18 @@ class BlockStore(Store):
 
     @property
     def reason(self) -> str:
-        """How observations are encoded, and why if that was chosen."""
+        """How observations are encoded, and why, if `auto` has chosen."""
         return self._coding.name if self._chooser is None else self._chooser.reason()
 
     def check(self) -> None:
-        """Raise CorruptDataError unless all counts and links are what the cells imply. Looks at everything: for tests."""
+        """Raise CorruptDataError unless all counts and links are consistent. Slow; for tests."""
         self._native.check()
 
     # ---- extracts: cells with the blocks that they need, see store/extract.py
 
     @property
     def codings(self) -> list[Coding]:
-        """How blocks are encoded, under the numbers that the core keeps for them."""
+        """All codings, by the number that the core stores for a block."""
         return self._codings
 
     @property
@@ -264,7 +265,7 @@ class BlockStore(Store):
 
     @contextmanager
     def taken(self, cells: Cells) -> Iterator[TakenCells]:
-        """Cells and their blocks, as long as nothing is written."""
+        """Cells and their blocks. Nothing may be written meanwhile."""
         taken = self._native.take(np.ascontiguousarray(cells, np.int64))
         try:
             yield taken
@@ -272,7 +273,7 @@ class BlockStore(Store):
             taken.close()
 
     def can_receive(self, layout: FrameLayout, block_frames: int) -> bool:
-        """Whether blocks of such a store can be taken on as they are."""
+        """Whether blocks of such a store can be copied without decoding."""
         return layout == self.layout and block_frames == self.block_frames
 
     def receive(
@@ -284,10 +285,10 @@ class BlockStore(Store):
         data: Iterable[Any],
         chosen: int | None = None,
     ) -> None:
-        """Put cells and blocks of another store into cells of this one: all of it or nothing.
+        """Put cells and blocks of another store into cells of this one. An error changes nothing.
 
-        :param codings: of the other store; blocks name them by their numbers
-        :param chosen: the one that the other store had chosen; this one goes on from it, if it chooses
+        :param codings: codings of the other store, by number
+        :param chosen: the coding that the other store had chosen; a chooser here continues from it
         """
         if self._is_empty:
             self._cells(cells, None)

@@ -1,11 +1,11 @@
-"""`auto`: which coding suits the frames, found by trying. Above: blocks, which acts on the answer.
+"""`auto`: finds the best coding for the frames by trying. Above: blocks, which uses the choice.
 
-From time to time a few frames are encoded in every way that comes into question. The way with the lowest score is chosen:
+From time to time, a few frames are encoded with every candidate. The one with the lowest score is chosen:
 
     score = size + price * work
 
-Size is encoded bytes per byte. Work is what reading a frame takes, in copies of that frame; it is computed from sizes and
-never measured by a clock, so the same observations always lead to the same choice. The price of work is the user's taste.
+Size is encoded bytes per byte. Work is the cost of reading a frame, in copies of that frame. It is computed from sizes and
+never measured by a clock, so the same observations always lead to the same choice. The price of work is the user's preference.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from sb3_extra_buffers.native import delta_encode
 from sb3_extra_buffers.store.host.coding import Coding, piece_frames_for
 from sb3_extra_buffers.store.layout import FrameLayout
 
-#: Steps at which a look begins; then one every `_LATER`.
+#: Steps at which the first looks begin; later one every `_LATER` steps.
 _LOOKS = (16, 32, 64, 128, 256, 512, 1024)
 _LATER = 4096
-#: Looks that a choice is made by.
+#: A choice uses the means of the last so many looks.
 _REMEMBERED = 8
-#: Frames of a look, at least: one to begin from, and a few that follow.
+#: The fewest frames of a look: one to start from, and a few that follow.
 _FEWEST_FRAMES = 5
-#: Another coding must have a score that is lower by this factor, so that equals do not alternate.
+#: Another coding must have a score lower by this factor, so that similar codings do not alternate.
 _BETTER = 0.9
-#: To call a library takes as long as copying so many bytes.
+#: Calling a library takes as long as copying so many bytes.
 _CALL_BYTES = 80_000
-#: Bytes of a piece where only size counts.
+#: Bytes of a piece if only size counts.
 _LARGE_PIECE = 1 << 16
 #: Libraries for `auto`, the best first.
 _LIBRARIES = ("zstd", "igzip", "gzip")
 
-#: The price of work, by taste: what a copy of a frame is worth, as a part of the uncompressed size.
+#: The price of work, by preference: how much size one copy of a frame is worth, as a part of the uncompressed size.
 TASTES = {"auto": 0.07, "auto-fast": 0.3, "auto-small": 0.0}
-#: For the order of bytes that a named codec is given: its user has chosen the work.
+#: The price for choosing the byte order of a named codec: only size counts, because the user has chosen the codec.
 _NAMED = 0.0
 
 
 class Estimate(NamedTuple):
-    """What a coding makes of some frames.
+    """Size and work of a coding for some frames.
 
     :param size: encoded bytes per byte
     :param work: of reading a frame, in copies of it
@@ -59,10 +59,10 @@ class Estimate(NamedTuple):
 class Chooser:
     """Tries codings on the frames of one stream.
 
-    A look takes many steps, each with a small part of the work: a frame is copied, or one piece is encoded. So no single `add`
-    takes long.
+    A look is spread over many steps. Each step does a small part of the work: it copies a frame, or encodes one piece. So no
+    single `add` takes long.
 
-    :param candidates: codings to choose from; the first is used until something is known
+    :param candidates: codings to choose from; the first is used until the first look is complete
     :param price: see `TASTES`
     """
 
@@ -78,12 +78,12 @@ class Chooser:
         self._n_needed = max(_FEWEST_FRAMES, *map(self._frames_for, candidates))
 
     def is_due(self) -> bool:
-        """Count a step that is about to be written. Whether `look` must be called for it."""
+        """Count a step that is about to be written. Returns whether `look` must be called for it."""
         self._n_steps += 1
         return self._n_steps >= self._next
 
     def look(self, newest: Bytes) -> None:
-        """Do the next small part of a look, after the last of which `chosen` may be another.
+        """Do the next small part of a look. After the last part, `chosen` may be another.
 
         :param newest: the newest frame ``(frame_bytes,)`` of the stream
         """
@@ -91,7 +91,7 @@ class Chooser:
             if self._trials is None:
                 self._collect(newest)
                 return
-            found = next(self._trials, ())  # None as long as there are more parts; nothing of a look that was interrupted
+            found = next(self._trials, ())  # None while there are more parts; empty if a look was interrupted
             if found is None:
                 return
             if found:
@@ -100,12 +100,12 @@ class Chooser:
                 self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
                 self.chosen = self._choice()
             self._forget_frames()
-        except BaseException:  # Ctrl-C, no memory, a codec that fails: frames are collected anew
+        except BaseException:  # Ctrl-C, no memory, a codec that fails: start a new look
             self._forget_frames()
             raise
 
     def resume(self, chosen: Coding) -> None:
-        """Go on from a choice that was saved, perhaps where another library is the best one."""
+        """Continue from a saved choice, even if another library is installed here."""
         if chosen not in self.candidates:
             self.candidates.append(chosen)
             self._n_needed = max(self._n_needed, self._frames_for(chosen))
@@ -119,7 +119,7 @@ class Chooser:
         ]
 
     def reason(self) -> str:
-        """The choice and what it was made by, in words."""
+        """The choice and its figures, in words."""
         if not self._looks:
             return f"{self.chosen.name} until others have been tried"
         scores, estimates = self._scores(), dict(zip(self.candidates, self.estimates(), strict=True))
@@ -130,13 +130,13 @@ class Chooser:
 
     def _collect(self, newest: Bytes) -> None:
         if self._frames and np.array_equal(newest, self._frames[-1]):
-            return  # the store keeps it only once
+            return  # an equal frame, which the store keeps only once
         self._frames.append(newest.copy())
         if len(self._frames) >= self._n_needed:
             self._trials = self._try_all(np.stack(self._frames[-self._n_needed :]))
 
     def _frames_for(self, coding: Coding) -> int:
-        """Frames that trying this coding takes: one to begin from, and a piece."""
+        """Number of frames for trying this coding: one to start from, and a piece."""
         return 1 + min(coding.piece_frames or self._block_frames, self._block_frames) if coding.is_library else 0
 
     def _forget_frames(self) -> None:
@@ -152,10 +152,10 @@ class Chooser:
         best = min(self.candidates, key=scores.__getitem__)
         return best if scores[best] < _BETTER * scores[self.chosen] else self.chosen
 
-    # ---- what a coding makes of frames
+    # ---- trying codings
 
     def _try_all(self, frames: Bytes) -> Iterator[list[Estimate] | None]:
-        """Gives None after each part of the work, and all estimates at last."""
+        """Yields None after each part of the work, and all estimates at the end."""
         found = []
         for coding in self.candidates:
             if coding.is_library:
@@ -168,7 +168,7 @@ class Chooser:
         yield found
 
     def _try_delta(self, coding: Coding, frames: Bytes) -> Generator[None, None, Estimate]:
-        """A piece is one frame that begins from the base, and others that begin from the one before them."""
+        """A piece is one frame encoded against the base, and others encoded against the previous frame."""
         before = frames[0] if self._base is None else self._base
         sizes = []
         for frame in frames[1:_FEWEST_FRAMES]:
@@ -186,7 +186,7 @@ class Chooser:
         return Estimate(size, fixed + per_byte * walked / min(stack, piece)) if size < 1 else Estimate(1.0, 1.0)
 
     def _try_library(self, coding: Coding, frames: Bytes) -> Estimate:
-        """All of a piece is decoded, for as many frames of an observation as lie in it."""
+        """A whole piece is decoded for each observation that has frames in it."""
         piece, stack = min(coding.piece_frames or self._block_frames, len(frames)), self._layout.stack
         payload = coding.encode(frames[-piece:])
         if payload is None:
@@ -202,7 +202,7 @@ PIECE_WORK = 12
 
 
 def make_chooser(taste: str, layout: FrameLayout, block_frames: int) -> Chooser:
-    """What chooses for a taste: from `delta`, `none`, and the best library that is installed."""
+    """The chooser for a preference: from `delta`, `none`, and the best installed library."""
     library = make_codec(next(name for name in _LIBRARIES if CODECS[name].is_installed))
     coding = Coding(library, piece_frames_for(library, layout, block_frames, None if TASTES[taste] else _LARGE_PIECE))
     candidates = [Coding(make_codec("delta")), Coding(make_codec("none")), *orders_of(coding, layout)]
@@ -210,7 +210,7 @@ def make_chooser(taste: str, layout: FrameLayout, block_frames: int) -> Chooser:
 
 
 def orders_of(coding: Coding, layout: FrameLayout) -> list[Coding]:
-    """A coding, and the same with the channels of a pixel next to each other, where they are not."""
+    """A coding, and the same coding with interleaved channels if the channels are separate."""
     channel = layout.neighbours.channel
     apart = layout.frame_bytes // channel if channel else 1
     if not coding.is_library or apart == 1 or layout.dtype.itemsize > 1:
@@ -219,6 +219,6 @@ def orders_of(coding: Coding, layout: FrameLayout) -> list[Coding]:
 
 
 def chooser_for_order(coding: Coding, layout: FrameLayout, block_frames: int) -> Chooser | None:
-    """What finds the order of bytes for a codec that was named; None where there is no choice."""
+    """The chooser of the byte order for a named codec; None if there is only one order."""
     orders = orders_of(coding, layout)
     return Chooser(layout, orders, block_frames, _NAMED) if len(orders) > 1 else None

@@ -1,4 +1,4 @@
-"""A coding: a codec, how many frames it is given at a time, and in which order. Above: blocks, choosing."""
+"""A coding: a codec, how many frames it gets at a time, and in which byte order. Above: blocks, choosing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sb3_extra_buffers.store.layout import FrameLayout
 
 @dataclasses.dataclass(frozen=True)
 class Coding:
-    """How the frames of a block are kept.
+    """How the frames of a block are encoded.
 
     :param codec: what encodes them
-    :param piece_frames: frames that are encoded together; 0 for a whole block, or, of `delta`, as many as the core finds best
-    :param channels: channels that lie apart, and are put next to each other, pixel by pixel, before they are encoded; else 1
+    :param piece_frames: frames that are encoded together; 0 for a whole block, or for `delta`, as many as the core finds best
+    :param channels: number of separate channels that are interleaved, pixel by pixel, before encoding; else 1
     """
 
     codec: Codec
@@ -33,12 +33,12 @@ class Coding:
 
     @property
     def name(self) -> str:
-        """The shorthand, and the order of bytes if it is another than that of the observations."""
+        """The shorthand, and the byte order if it differs from that of the observations."""
         return self.spec if self.channels == 1 else f"{self.spec} by pixels"
 
     @property
     def is_library(self) -> bool:
-        """Whether the codec encodes and decodes, and not the core."""
+        """Whether the codec's library, not the core, encodes and decodes."""
         return self.codec.frames == Frames.CODEC
 
     @property
@@ -52,7 +52,7 @@ class Coding:
         return self.is_library and self.format == Format.OWN
 
     def encode(self, frames: Bytes) -> Readable | None:
-        """What the codec makes of a piece ``(frames, frame_bytes)``; None if that would not be smaller."""
+        """The encoded piece ``(frames, frame_bytes)``; None if it would not be smaller."""
         if self.channels > 1:
             pixels = np.empty_like(frames)
             join_parts(frames, self._n_pixels(frames), self.channels, pixels)
@@ -61,9 +61,9 @@ class Coding:
         return None if payload is None or len(payload) >= frames.nbytes else payload
 
     def decode(self, payload: memoryview, n_frames: int, frame_bytes: int, most_frames: int) -> bytes | Bytes:
-        """The first frames of a piece, or more, in memory of their own.
+        """At least the first frames of a piece, in new memory.
 
-        :param most_frames: no piece has more
+        :param most_frames: the most frames that a piece can have
         """
         n_bytes = n_frames * frame_bytes
         decoded = self.codec.decompress_piece(payload, n_bytes, most_frames * frame_bytes)
@@ -78,7 +78,7 @@ class Coding:
         return int(frames.shape[1]) // self.channels
 
     def saved(self) -> dict[str, Any]:
-        """Plain values that `restored` makes a coding of."""
+        """Plain values for `restored`."""
         return {
             "codec": self.codec.name, "options": dataclasses.asdict(self.codec), "piece_frames": int(self.piece_frames),
             "channels": int(self.channels),
@@ -86,12 +86,12 @@ class Coding:
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> Coding:
-        """Made anew: a backend may be missing here, which is said now, or a stand-in reads the same bytes."""
+        """A coding from saved values. Raises MissingBackendError if the backend is missing and has no stand-in."""
         return cls(restore_codec(saved["codec"], saved["options"]), saved["piece_frames"], saved["channels"])
 
 
 def piece_frames_for(codec: Codec, layout: FrameLayout, block_frames: int, piece_bytes: int | None = None) -> int:
-    """Frames that a codec is given at a time where nobody has asked for a number; see `Codec.piece_bytes`."""
+    """The default number of frames that a codec gets at a time; see `Codec.piece_bytes`."""
     if codec.frames != Frames.CODEC:
         return 0
     frames, most = 1, codec.piece_bytes if piece_bytes is None else piece_bytes

@@ -1,12 +1,13 @@
-"""The row store: observations that are too small to be worth encoding. Beside `blocks`, for what `auto` leaves as it is.
+"""The row store: observations that are too small to be worth encoding. `auto` uses it instead of `blocks`.
 
     obs        a plain array, one row per cell
-    next_obs   the obs of the next step wherever it is the same, which is nearly always; else an exception, a row of its own
+    next_obs   read from the obs of the next step if that is the same, which is nearly always; else an exception, a row of its
+    own
 
 Whether next_obs is shared is decided by comparison when the next step arrives: until then the newest one waits.
 
-A write that is interrupted at any point damages no cell but those it was to fill: each change below leaves every other cell
-readable, and the tail, which says what the newest step is, changes last and in one assignment.
+An interrupted write damages only the cells that it was to fill: each change below leaves every other cell readable, and the
+tail, which describes the newest step, changes last and in one assignment.
 """
 
 from __future__ import annotations
@@ -21,41 +22,41 @@ from sb3_extra_buffers.store.base import Cells, MemoryUsage, Store
 from sb3_extra_buffers.store.free_numbers import FreeNumbers
 from sb3_extra_buffers.store.layout import FrameLayout
 
-#: What `_own` says of a cell: its next_obs is the obs of the next step; it is zeros; or else the number of an exception.
+#: Values of `_own` for a cell: its next_obs is the obs of the next step; it is zeros; or else the number of an exception.
 _SHARED, _ZEROS = 0, 1
-#: The exceptions from here on, one per stream, show what waits; those behind them are given out.
+#: The first exceptions, one per stream, hold the waiting next_obs; the others can be assigned to cells.
 _SHOWN = 2
-#: Exceptions grow by one in so many.
+#: The exceptions grow by one part in so many.
 _GROWTH = 4
-#: Streams that are quicker looked at one by one than by NumPy.
+#: Up to so many streams, a loop is faster than NumPy.
 _FEW_STREAMS = 8
-#: As many as the numbers of exceptions can count, and as a block store has.
+#: The most cells: as many as exception numbers can count, and as a block store can have.
 _MOST_CELLS = 2**31
 #: The tail of a store in which nothing waits.
 _NO_TAIL = (-1, b"")
 
 
 class _Links(NamedTuple):
-    """Which exception a cell has, and the exceptions. Replaced together, so that an interrupt never parts them."""
+    """The exception of each cell, and the exceptions. Replaced together, so that an interrupt never separates them."""
 
     own: NDArray[Any]
     exceptions: NDArray[Any]
 
 
 class RowStore(Store):
-    """Observations of one leaf, as they are.
+    """Observations of one leaf, uncompressed.
 
-    :param layout: shape and dtype of an observation, which has at least one byte; frames are not looked at
+    :param layout: shape and dtype of an observation of at least one byte; its frames do not matter
     :param n_cells: cells of one column
     :param n_streams: streams; one per env
-    :param n_columns: 1, or 2 where the second column is what comes next
+    :param n_columns: 1, or 2 if the second column is the next observation
     """
 
     _links: _Links
-    #: The slot after the newest one, or -1, and the next_obs of the newest one, which should become its obs.
+    #: The slot after the newest one, or -1, and the newest next_obs, which should become the obs of that slot.
     _tail: tuple[int, bytes]
-    _is_shown: bool | None  # whether what waits can be read from an exception; None: perhaps, after an interrupt
-    _n_slots: int  # up to the last one that was written
+    _is_shown: bool | None  # whether the waiting next_obs is in an exception; None: unknown after an interrupt
+    _n_slots: int  # up to the last written slot
     _prepared: tuple[int, tuple[NDArray[Any], ...]] | None
 
     def __init__(self, layout: FrameLayout, n_cells: int, *, n_streams: int = 1, n_columns: int = 1) -> None:
@@ -70,7 +71,7 @@ class RowStore(Store):
     # ---- writing
 
     def write_slot(self, column: int, slot: int, observations: NDArray[Any]) -> None:
-        """Put the observations of all streams at a slot into one column: what SB3's `add` does, obs before next_obs."""
+        """Write the observations of all streams into one column of a slot, as SB3's `add` does: obs before next_obs."""
         expected, waiting = self._tail
         data = observations.tobytes()
         self.n_slot_writes += 1
@@ -78,7 +79,7 @@ class RowStore(Store):
             self._slots[slot] = data
             if slot >= self._n_slots:
                 self._n_slots = slot + 1
-        elif column == 0 and slot == expected >= 0:  # nearly always it is what waits as the next_obs of the step before
+        elif column == 0 and slot == expected >= 0:  # nearly always equal to the waiting next_obs of the previous step
             if self._is_shown is not False:
                 self._hide()
             if data != waiting:
@@ -110,7 +111,7 @@ class RowStore(Store):
         self._prepared = None
 
     def _end_lap(self) -> int:
-        # Those that are free, or that interrupted writes have left behind.
+        # Free exceptions, and those left behind by interrupted writes.
         unused = len(self._exceptions) - self._first_exception - np.count_nonzero(self._own >= self._first_exception)
         if 2 * unused > len(self._exceptions):
             self._pack()
@@ -121,7 +122,7 @@ class RowStore(Store):
         cells = self._cells(cells, None)
         if not cells.size:
             return
-        # Of a cell that is named twice, the last observation stays.
+        # If a cell is named twice, the last observation counts.
         unique, last = np.unique(cells[::-1], return_index=True)
         self._settle()
         self._n_slots = max(self._n_slots, int(unique[-1]) // self.n_streams + 1)
@@ -138,7 +139,7 @@ class RowStore(Store):
             self._write_next(before, following, share=False)
         self._rows[cells] = values
         if self._is_chained:
-            self._write_next(before, following)  # what came next still does
+            self._write_next(before, following)  # its next_obs stays as it was
 
     def _write_next(self, cells: Cells, values: NDArray[Any], *, share: bool = True) -> None:
         old = self._own[cells]
@@ -154,7 +155,7 @@ class RowStore(Store):
         self._give_back(old)  # last: a number must never be free and in use
 
     def _except(self, slot: int, obs: bytes, waiting: bytes) -> None:
-        """Make exceptions of what waits and is not this obs."""
+        """Make exceptions for waiting next_obs that differ from this obs."""
         newest, size = self._cells_of((slot - 1) % self._most_slots), self.layout.observation_bytes
         if self.n_streams > _FEW_STREAMS:
             self._write_next(newest, self._as_rows(waiting))
@@ -209,13 +210,13 @@ class RowStore(Store):
             stored += written * self._own.itemsize + len(self._may_own) + self._exceptions.nbytes + self._free.nbytes
         return MemoryUsage.of(rows * self.n_columns, stored)
 
-    # ---- what waits
+    # ---- the waiting next_obs
 
     def _as_rows(self, data: bytes) -> NDArray[Any]:
         return np.frombuffer(data, self.layout.dtype).reshape(self.n_streams, *self.layout.shape)
 
     def _show(self) -> None:
-        """Let the next_obs of the newest step be read, though it waits."""
+        """Make the waiting next_obs of the newest step readable."""
         newest, shown = self._newest_cells(), np.arange(_SHOWN, self._first_exception)
         old = self._own[newest]
         self._is_shown = None
@@ -234,7 +235,7 @@ class RowStore(Store):
         return self._cells_of((self._tail[0] - 1) % self._most_slots)
 
     def _settle(self) -> None:
-        """Let nothing wait."""
+        """Store the waiting next_obs, so that nothing waits."""
         expected, waiting = self._tail
         if expected >= 0 and self._is_chained:
             if self._is_shown is not False:
@@ -258,7 +259,7 @@ class RowStore(Store):
         return self._free.take(n)
 
     def _add_exceptions(self, n: int) -> None:
-        """Have ``n`` that are free, or more."""
+        """Provide at least ``n`` free exceptions."""
         end = len(self._exceptions)
         size = max(end + n - len(self._free), min(end + end // _GROWTH, self._first_exception + self.n_cells))
         self._use_exceptions(self._own, self._exceptions, size)
@@ -268,7 +269,7 @@ class RowStore(Store):
         self._free.give_back(own[own >= self._first_exception])
 
     def _pack(self) -> None:
-        """Drop the exceptions that are free."""
+        """Remove free exceptions."""
         own = self._own.copy()
         cells = np.flatnonzero(own >= self._first_exception)
         kept = np.concatenate((self._exceptions[: self._first_exception], self._exceptions[own[cells]]))
@@ -277,7 +278,7 @@ class RowStore(Store):
         self._links = _Links(own, kept)
 
     def _use_exceptions(self, own: NDArray[Any], rows: NDArray[Any], size: int) -> None:
-        """Have these exceptions, and more up to a size. Their numbers get as many bits as they need."""
+        """Use these exceptions, extended to a size. Their numbers get as many bits as they need."""
         larger = np.zeros((size, *self.layout.shape), self.layout.dtype)
         larger[: len(rows)] = rows
         self._links = _Links(own.astype(np.min_scalar_type(size), copy=False), larger)
@@ -293,7 +294,7 @@ class RowStore(Store):
         self._tail, self._is_shown, self._n_slots = _NO_TAIL, False, 0
         self._prepared = None
         self._rows = np.zeros((self.n_cells, *shape), dtype)
-        # The rows of all streams at a slot as one piece of bytes: NumPy is much quicker to assign that than an array.
+        # The rows of all streams at a slot as one piece of bytes, which NumPy assigns much faster than an array.
         self._slots = self._rows.reshape(-1).view(f"V{self.n_streams * self.layout.observation_bytes}")
         self._most_slots = len(self._slots)
         self._is_chained = self.n_columns == 2
