@@ -16,10 +16,10 @@ OK, NO_MEMORY, ENCODE, BAD_CELL, CORRUPT, TOO_LARGE, BAD_ARGUMENT, NO_SPACE, FOR
 
 
 class Neighbours(NamedTuple):
-    """Where the values lie that a value of a frame resembles. All are numbers of bytes.
+    """Where similar values of a frame are, in bytes.
 
     :param row: from a value to the one below it; 0 if there are no rows
-    :param channel: from a value to the same place in the next channel; 0 if channels are not apart
+    :param channel: from a value to the same place in the next channel; 0 if channels are not separate
     :param item: of a value, if it is 2 or 4; all others count as single bytes
     """
 
@@ -28,7 +28,7 @@ class Neighbours(NamedTuple):
     item: int = 1
 
 
-#: Of bytes in which nothing is known to resemble anything.
+#: For bytes without known structure.
 NO_NEIGHBOURS = Neighbours()
 
 
@@ -81,7 +81,7 @@ class TakenStruct(ctypes.Structure):
 
 
 _int64s = POINTER(c_int64)
-#: Function -> result, arguments. Addresses are passed as numbers: wrapping them would take longer than most calls.
+#: Function -> result, arguments. Addresses are passed as numbers, because wrapping them takes longer than most calls.
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_set_threads": (None, (c_int32,)),
     "sb3x_after_fork": (None, ()),
@@ -153,7 +153,7 @@ def core() -> ctypes.CDLL:
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Where the bytes of a C-contiguous array begin. The caller keeps the array alive."""
+    """The address of a C-contiguous array. The caller must keep the array alive."""
     try:
         return ctypes.addressof(c_char.from_buffer(array))  # a third of the time that `array.ctypes` takes
     except (TypeError, ValueError):  # read-only, or without bytes
@@ -164,10 +164,10 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 def check(status: int, what: str) -> None:
-    """Raise the error that a code stands for.
+    """Raise the error for a status code.
 
-    :param status: what a function returned
-    :param what: what was being done, for the message
+    :param status: returned by a function of the core
+    :param what: the attempted action, for the message
     """
     if status == OK:
         return

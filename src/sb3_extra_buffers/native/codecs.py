@@ -1,4 +1,4 @@
-"""The stateless functions of the core: `delta`, run lengths, channels that lie between each other, rows by number."""
+"""The stateless functions of the core: `delta`, run lengths, interleaved channels, rows by number."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Bytes = NDArray[np.uint8]
 
 
 def delta_encode(frames: Bytes, base: Bytes | None, room: int, neighbours: Neighbours = NO_NEIGHBOURS) -> Bytes | None:
-    """Frames ``(n, frame_bytes)`` as what has changed since the one before; None if that takes more than ``room`` bytes.
+    """Encode frames ``(n, frame_bytes)`` as changes since the previous frame; None if that takes more than ``room`` bytes.
 
-    :param base: what the first frame begins from; zeros if not given
-    :param neighbours: where similar values lie
+    :param base: the frame before the first one; zeros by default
+    :param neighbours: where similar values are
     """
     out = np.empty(room, np.uint8)
     n, frame_bytes = frames.shape
@@ -29,7 +29,7 @@ def delta_encode(frames: Bytes, base: Bytes | None, room: int, neighbours: Neigh
 
 
 def delta_decode(data: Any, base: Bytes | None, out: Bytes, neighbours: Neighbours = NO_NEIGHBOURS) -> bool:
-    """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if its bytes cannot be right."""
+    """Fill ``out`` (frames, frame_bytes) from the beginning of ``data``; False if the bytes are damaged."""
     given = np.frombuffer(data, np.uint8)
     n, frame_bytes = out.shape
     status = core().sb3x_delta_decode(
@@ -53,7 +53,7 @@ def find_runs(
 
 
 def write_runs(values: NDArray[Any], lengths: NDArray[Any], out: NDArray[Any]) -> int:
-    """Write runs until ``out`` is full; how many items were written."""
+    """Write runs until ``out`` is full. Returns how many items were written."""
     written: int = core().sb3x_write_runs(
         address_of(values), address_of(lengths), len(values), out.itemsize, lengths.itemsize, address_of(out), out.size
     )
@@ -77,7 +77,7 @@ def join_parts(planes: Bytes, n_pixels: int, parts: int, out: Bytes) -> None:
 
 
 def select_rows(rows: int, n_rows: int, row_bytes: int, numbers: int, n: int, out: int) -> None:
-    """Copy rows by number; IndexError if one does not exist. All in C-contiguous memory, by address: a tensor is no array.
+    """Copy rows by number; IndexError if one does not exist. Takes addresses of C-contiguous memory, which may be tensors.
 
     :param rows: ``(n_rows, row_bytes)``
     :param numbers: ``(n,)``, int32

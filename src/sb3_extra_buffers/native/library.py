@@ -46,13 +46,13 @@ def load() -> ctypes.CDLL:
 
 
 def library_path() -> Path:
-    """The file that `load` takes: the one next to this module, unless SB3_EXTRA_BUFFERS_LIBRARY names another."""
+    """The file that `load` loads: the one next to this module, unless SB3_EXTRA_BUFFERS_LIBRARY names another."""
     other = os.environ.get(LIBRARY_VARIABLE)
     return Path(other).absolute() if other else FOLDER / NAMES.get(sys.platform, "libsb3x.so")
 
 
 def _version_of(library: ctypes.CDLL) -> int | None:
-    """What `sb3x_version` returns; None if the library has no such function."""
+    """The result of `sb3x_version`; None if the library has no such function."""
     try:
         function = library.sb3x_version
     except AttributeError:

@@ -36,13 +36,13 @@ Ints = NDArray[np.int64]
 Encode = Callable[[int, Bytes], Any]
 #: How the core keeps frames, `SB3X_FRAMES_...`.
 RAW, DELTA, CODEC, OUTSIDE = range(4)
-#: What stands in a table of blocks, see `sb3x_taken`, and how a codec's number stands there: below this one.
+#: Columns of a table of blocks, see `sb3x_taken`. A codec number n is written as CODED - n.
 PREVIOUS, BASE, LENGTH, PIECE, COLUMNS = range(5)
 CODED = -3
 
 
 class Usage(NamedTuple):
-    """What a store takes, see `sb3x_usage`."""
+    """Memory of a store, see `sb3x_usage`."""
 
     n_written: int
     n_blocks: int
@@ -52,7 +52,7 @@ class Usage(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """New frames to keep by token, and blocks to let go of. Views of the core's memory: valid until its next call."""
+    """New frames by token, and blocks to free. These are views of the core's memory, valid until its next call."""
 
     tokens: Ints
     frames: Bytes
@@ -60,7 +60,7 @@ class Changes(NamedTuple):
 
 
 class CodedPieces(NamedTuple):
-    """Pieces that must be decoded for a batch: who has encoded each, where its bytes lie, and how many frames are needed."""
+    """Pieces that must be decoded for a batch: the codec, the bytes and the number of needed frames of each."""
 
     data: Bytes
     codecs: Ints
@@ -75,7 +75,7 @@ class NativeStore:
 
     :param frames: `RAW`, `DELTA`, `CODEC` or `OUTSIDE`
     :param piece_frames: see `keep_as`
-    :param neighbours: where similar values of a frame lie
+    :param neighbours: where similar values of a frame are
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class NativeStore:
             check(error.value, "make a store")
         self._changes = ChangesStruct()
         self._changes_at = addressof(self._changes)
-        # What was planned, which the core points to until the commit: a step, or cells.
+        # The planned step or cells, which the core points to until the commit.
         self._planned: tuple[int, NDArray[Any], NDArray[Any]] | None = None
         self._planned_cells: tuple[Ints, NDArray[Any]] | None = None
         weakref.finalize(self, self.core.sb3x_destroy, self.handle).atexit = False
@@ -126,11 +126,11 @@ class NativeStore:
     # ---- writing
 
     def plan(self, slot: int, first: NDArray[Any], second: NDArray[Any], encode: Encode | None = None) -> None:
-        """Plan to write the observations of a step. Nothing has changed yet; the arrays are kept until the commit.
+        """Plan to write the observations of a step. Changes no cell. The arrays are kept alive until the commit.
 
         :param first: C-contiguous observations of all streams
-        :param encode: encodes a piece ``(frames, frame_bytes)`` by the codec of this number; gives bytes, or None to keep it
-            as it is
+        :param encode: encodes a piece ``(frames, frame_bytes)`` with the codec of this number; returns bytes, or None to
+            keep the piece uncompressed
         """
         self._planned = slot, first, second
         try:
@@ -149,17 +149,17 @@ class NativeStore:
             raise
 
     def plan_again(self, encode: Encode) -> None:
-        """Plan again what is planned, if anything is: the core has one plan at a time, and another write came in between."""
+        """Repeat the current plan, if there is one. The core has one plan at a time, and another write has replaced it."""
         if self._planned is not None:
             self.plan(*self._planned, encode)
 
     def commit(self) -> None:
-        """Write what was planned last; nothing if nothing is planned."""
+        """Write what was planned last. Does nothing without a plan."""
         self.core.sb3x_commit(self.handle, self._changes_at)
         self._planned = None
 
     def write(self, column: int, cells: Ints, observations: NDArray[Any], encode: Encode) -> None:
-        """Write observations into cells of a column, one after the other, each whole or not at all."""
+        """Write observations into cells of a column, one after the other. Each is written whole or not at all."""
         done = c_int64(-1)
         where, what = address_of(cells), address_of(observations)
         while True:
@@ -179,16 +179,16 @@ class NativeStore:
             check(status, "keep an encoded piece")
 
     def keep_as(self, frames: int, codec: int = 0, piece_frames: int = 0) -> None:
-        """Keep blocks that are opened from now on in another way. Not while a step is planned.
+        """Set how new blocks are encoded. Not while a step is planned.
 
         :param frames: `RAW`, `DELTA` or `CODEC`
-        :param codec: a number, below 256, that `coded_pieces` tells again
-        :param piece_frames: frames that are encoded together; 0 for a whole block, or, for `DELTA`, as it finds best
+        :param codec: a number below 256, which `coded_pieces` reports
+        :param piece_frames: frames that are encoded together; 0 for a whole block, or for `DELTA`, as many as it finds best
         """
         check(self.core.sb3x_keep_as(self.handle, frames, codec, piece_frames), "change the codec")
 
     def read_as(self, codec: int, format: int) -> None:
-        """Let the core itself read what the codec of this number writes, `SB3X_READ_...`."""
+        """Let the core itself read blocks of the codec with this number, `SB3X_READ_...`."""
         check(self.core.sb3x_read_as(self.handle, codec, format), "read the format of a codec")
 
     def use_file(self, path: str | os.PathLike[str]) -> None:
@@ -198,7 +198,7 @@ class NativeStore:
     # ---- frames outside
 
     def changes(self) -> Changes:
-        """What the last plan, commit or erase has told."""
+        """The changes of the last plan, commit or erase."""
         changes = self._changes
         return Changes(
             array_at(changes.tokens, (changes.n_new,), np.int64),
@@ -207,7 +207,7 @@ class NativeStore:
         )
 
     def plan_cells(self, column: int, cells: Ints, observations: NDArray[Any]) -> None:
-        """Plan to write into cells of a column, each of another stream."""
+        """Plan to write into cells of a column, no two of one stream."""
         status = self.core.sb3x_plan_cells(
             self.handle, column, address_of(cells), len(cells), address_of(observations), self._changes_at
         )
@@ -219,17 +219,17 @@ class NativeStore:
         check(self.core.sb3x_erase(self.handle, address_of(cells), len(cells), self._changes_at), "erase cells")
 
     def freed(self) -> Ints:
-        """Blocks that were freed and not let go of yet."""
+        """Freed blocks whose frames are still kept outside."""
         self.core.sb3x_freed(self.handle, self._changes_at)
         return array_at(self._changes.freed, (self._changes.n_freed,), np.int64)
 
     def let_go(self) -> None:
-        """Nothing is kept for freed blocks any more: they may be used again."""
+        """Tell the core that the frames of freed blocks are gone, so that the blocks can be reused."""
         self.core.sb3x_let_go(self.handle)
 
     @property
     def token_end(self) -> int:
-        """All tokens are smaller."""
+        """The end of the range of tokens."""
         return int(self.core.sb3x_token_end(self.handle))
 
     # ---- reading
@@ -251,7 +251,7 @@ class NativeStore:
         self.core.sb3x_expect_gather(self.handle)
 
     def coded_pieces(self, slots: Ints, envs: Ints | None, columns: int) -> CodedPieces | None:
-        """What has to be decoded before `gather` can be called; None if nothing."""
+        """Pieces that have to be decoded before `gather` can be called; None if there are none."""
         most = self.core.sb3x_most_pieces(self.handle, len(slots), columns)
         table, n_bytes = np.empty((5, most), np.int64), c_int64()
         start, step = address_of(table), 8 * most
@@ -270,7 +270,7 @@ class NativeStore:
         return CodedPieces(data, codecs, begins, lengths, n_frames, decoded)
 
     def tokens(self, slots: Ints, envs: Ints | None, columns: int) -> tuple[Ints, Ints]:
-        """The tokens of all frames of observations, each once, and the order ``(columns, n, stack)`` that reads them."""
+        """The tokens of all frames of observations, each once, and the positions ``(columns, n, stack)`` of each frame's token."""
         n = len(slots) * (columns.bit_count()) * self.stack
         distinct, order, count = np.empty(n, np.int64), np.empty(n, np.int64), c_int64()
         status = self.core.sb3x_tokens(
@@ -280,27 +280,27 @@ class NativeStore:
         check(status, "read observations")
         return distinct[: count.value], order
 
-    # ---- all of it
+    # ---- the whole store
 
     def clear(self) -> None:
-        """Forget everything that was written."""
+        """Remove all observations."""
         self._planned = None
         self.core.sb3x_clear(self.handle)
 
     def usage(self) -> Usage:
-        """What it takes."""
+        """Memory of the store."""
         usage = UsageStruct()
         self.core.sb3x_measure(self.handle, byref(usage))
         return Usage(*(getattr(usage, name) for name in Usage._fields))
 
     def check(self) -> None:
-        """Raise CorruptDataError unless every count and link is what the cells imply. Looks at everything: for tests."""
+        """Raise CorruptDataError unless all counts and links are consistent. Slow; for tests."""
         check(self.core.sb3x_check(self.handle), "check a store")
 
     # ---- segments
 
     def take(self, cells: Ints) -> TakenCells:
-        """Cells with all the blocks that they need. To be read before the store is changed, and closed."""
+        """Cells with all the blocks that they need. Must be read before the store changes, and then closed."""
         error = c_int32()
         handle = self.core.sb3x_take(self.handle, address_of(cells), len(cells), byref(error))
         if not handle:
@@ -308,9 +308,9 @@ class NativeStore:
         return TakenCells(self, handle, len(cells))
 
     def receive(self, table: Ints, cells: Ints, heads: Ints, data: Iterable[Any]) -> None:
-        """Put what another store has given out into cells: all of it or nothing. What is planned is forgotten.
+        """Put cells and blocks of another store into cells. An error changes nothing. Discards the current plan.
 
-        :param table: its blocks, with the numbers that this store has for codecs
+        :param table: the blocks, with the codec numbers of this store
         :param heads: ``(cells, columns)``
         :param data: the bytes of the blocks, in parts of any length
         """
@@ -331,33 +331,33 @@ class NativeStore:
 
 
 class TakenCells:
-    """What `NativeStore.take` gives: tables that are copies, and bytes that are still the store's."""
+    """The result of `NativeStore.take`: copies of the tables, and the blocks, which still belong to the store."""
 
     def __init__(self, store: NativeStore, handle: int, n: int) -> None:
         self._store, self._handle = store, handle
         taken = TakenStruct()
         store.core.sb3x_look_at_segment(handle, byref(taken))
-        #: ``(cells, columns)``: tokens + 1, by the numbers that blocks have here.
+        #: ``(cells, columns)``: tokens + 1, with the block numbers of the table.
         self.heads: Ints = array_at(taken.heads, (n, store.n_columns), np.int64).copy()
         #: ``(blocks, 4)``: see `sb3x_taken`.
         self.table: Ints = array_at(taken.table, (taken.n_blocks, COLUMNS), np.int64).copy()
         self.n_bytes: int = taken.n_bytes
 
     def parts(self, most: int = 1 << 20) -> Iterator[Bytes]:
-        """The bytes of the blocks, a part at a time: each part is overwritten by the next."""
+        """The bytes of the blocks in parts. Each part is overwritten by the next."""
         room = np.empty(min(most, max(self.n_bytes, 1)), np.uint8)
         while n := self._store.core.sb3x_read_segment(self._handle, address_of(room), room.size):
             yield room[:n]
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         handle, self._handle = self._handle, 0
         if handle:
             self._store.core.sb3x_free_segment(handle)
 
 
 def whole_blocks(lengths: Ints, data: Iterable[Any]) -> Iterator[Bytes]:
-    """The same bytes in parts that end where blocks do. ValueError if they are not as many as the blocks have."""
+    """The same bytes in parts that end at the end of a block. CorruptDataError if their number is wrong."""
     ends = np.cumsum(lengths)
     begin, rest = 0, np.empty(0, np.uint8)
     for part in data:
@@ -368,13 +368,13 @@ def whole_blocks(lengths: Ints, data: Iterable[Any]) -> Iterator[Bytes]:
         if end > begin:
             yield held[: end - begin]
             held, begin = held[end - begin :], end
-        rest = held.copy()  # what it was cut from may be overwritten
+        rest = held.copy()  # the part may be overwritten
     if rest.size or begin != (int(ends[-1]) if len(ends) else 0):
         raise CorruptDataError(f"The blocks of a segment have {begin + rest.size} bytes; its table names {ends[-1:].sum()}")
 
 
 def array_at(address: int | None, shape: tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:
-    """The core's memory at an address as an array; a view that must not outlive it."""
+    """An array over the core's memory at an address. It must not outlive that memory."""
     n = math.prod(shape) * np.dtype(dtype).itemsize
     if not n or not address:
         return np.empty(shape, dtype)

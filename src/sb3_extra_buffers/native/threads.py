@@ -7,12 +7,12 @@ import os
 import warnings
 
 THREADS_VARIABLE = "SB3_EXTRA_BUFFERS_THREADS"
-#: Threads at most if no number is asked for, and the largest number that can be, which is MOST_THREADS in threads.c.
+#: The default maximum of threads, and the largest number that can be set, MOST_THREADS in threads.c.
 _MOST_THREADS, _LIMIT = 4, 16
 
 
 def thread_count() -> int:
-    """Threads that large batches are read with: ``SB3_EXTRA_BUFFERS_THREADS``, at most 16, or one per core, at most 4."""
+    """Number of threads for large batches: ``SB3_EXTRA_BUFFERS_THREADS``, at most 16; by default one per core, at most 4."""
     asked = os.environ.get(THREADS_VARIABLE, "").strip()
     if asked.isdecimal() and int(asked) >= 1:
         return min(int(asked), _LIMIT)
@@ -23,7 +23,7 @@ def thread_count() -> int:
 
 
 def set_threads(n: int) -> None:
-    """Read large batches with ``n`` threads, the calling one included."""
+    """Read large batches with ``n`` threads, including the calling one."""
     from sb3_extra_buffers.native.binding import core
 
     core().sb3x_set_threads(n)

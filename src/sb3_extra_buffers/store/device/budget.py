@@ -1,4 +1,4 @@
-"""How many bytes the memories of one buffer may take together. Above: the memories and the heap, which ask before growing."""
+"""The byte limit of the memories of one buffer. Above: the memories and the heap, which ask before they grow."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from sb3_extra_buffers.errors import HeapFullError
 
 OnFull = Literal["grow", "evict", "raise"]
 
-#: A memory that is full grows by one in so many of its size.
+#: A full memory grows by one part in so many of its size.
 GROWTH = 16
 
 
 class HasParts(Protocol):
-    """What a budget counts."""
+    """An object whose bytes a budget counts."""
 
     def parts(self) -> dict[int, int]:
-        """Bytes that are held on the device, by an identity of what holds them."""
+        """Bytes on the device, by an identity of the tensor that holds them."""
 
 
 class ByteBudget:
-    """A number of bytes, and who has taken how many of them.
+    """A limit of bytes, and the memories that use it.
 
     :param limit: bytes
-    :param is_hard: whether memories must stay below it; else it is only a size to begin with
+    :param is_hard: whether memories must stay below it; else it is only the initial size
     """
 
     def __init__(self, limit: int, is_hard: bool = False) -> None:
@@ -40,11 +40,11 @@ class ByteBudget:
 
     @property
     def taken(self) -> int:
-        """Bytes that all memories take. Those that share a heap count it once."""
+        """Bytes of all memories. A shared heap counts once."""
         return sum({key: nbytes for member in self._members for key, nbytes in member.parts().items()}.values())
 
     def grow_by(self, wanted: int, needed: int, unit: int, *, strict: bool) -> int:
-        """Units that a memory may grow by: those it wants, or what is left as long as it needs no more.
+        """The number of units that a memory may grow by: those it wants, or what is left if that is enough.
 
         :param strict: keep to a hard limit; raises HeapFullError
         """

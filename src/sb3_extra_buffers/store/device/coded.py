@@ -1,11 +1,11 @@
-"""`rle` and `zstd`: each frame on its own, a payload in the shared heap. Below: heap.
+"""`rle` and `zstd`: each frame is encoded on its own, as a payload in the shared heap. Below: heap.
 
 `rle` is encoded and decoded on the device, with a fixed number of torch calls for any number of frames:
 
     payload = one bit per 8-byte word of the frame: does it differ from the word before? | the words that do
 
-A frame that would not get smaller is its own payload. `zstd` goes through the CPU: the codec of the other buffers, with the
-bytes it gives kept in the heap.
+A frame that would not get smaller is its own payload. `zstd` uses the codec of the other buffers on the CPU, and keeps its
+bytes in the heap.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class PayloadCodec(Protocol):
 
     @property
     def method(self) -> str:
-        """The shorthand that a user would give."""
+        """The codec's shorthand."""
 
     def encode(self, frames: th.Tensor) -> tuple[th.Tensor, Ints]:
-        """Payloads of uint8 frames ``(n, frame_bytes)`` as int64 words, one behind the other, and their lengths in bytes."""
+        """Payloads of uint8 frames ``(n, frame_bytes)`` as int64 words, one after the other, and their lengths in bytes."""
 
     def decode(self, payloads: RawBuffer, cells: Ints, frame_bytes: int) -> th.Tensor:
         """The frames in cells of a RawBuffer, as a uint8 tensor ``(n, frame_bytes)`` on its device."""
@@ -64,7 +64,7 @@ class DeviceRle:
         maps = (starts.view(n, n_maps, _BITS).to(th.int64) << shifts).sum(2)
         places = (ends - counts)[:, None] + th.arange(n_maps, device=words.device)
         payloads.index_copy_(0, places.view(-1), maps.view(-1))
-        # Words after the maps, so that those of a raw frame stand where the map would.
+        # Words after the maps, so that the words of a raw frame begin where the map would.
         row, column = starts[:, :size].nonzero(as_tuple=True)
         before = starts[:, :size].cumsum(1)[row, column] - 1
         first = ends - counts + th.where(is_raw, 0, n_maps)
@@ -91,9 +91,9 @@ class DeviceRle:
 
 @dataclass(frozen=True)
 class HostCodec:
-    """A codec of the other buffers, by way of the CPU.
+    """A codec of the other buffers, run on the CPU.
 
-    :param codec: what encodes a frame
+    :param codec: the codec of a frame
     """
 
     codec: Codec
@@ -121,7 +121,7 @@ class HeapMemory(FrameMemory):
     """Frames as payloads in a heap that the leaves of a buffer share. The payload of token t is in cell t + 1.
 
     :param heap: the heap
-    :param codec: what makes payloads of frames
+    :param codec: encodes frames as payloads
     """
 
     batch_frames = 16

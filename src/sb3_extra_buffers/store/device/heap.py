@@ -3,13 +3,13 @@
     SharedRawHeap.data    | cell 3 | cell 0 | (dead) | cell 7 ... | free .................. |
                                                                   ^ data_end               ^ capacity
 
-A `RawBuffer` keeps `start_idx` and `lengths` of its cells on the host. What a codec writes into a payload is relative to the
-payload's start, so `compact` moves payloads and changes nothing but `start_idx`. Starts are multiples of 8 bytes, so that a
+A `RawBuffer` keeps `start_idx` and `lengths` of its cells on the host. Offsets inside a payload are relative to its start, so
+`compact` moves payloads and changes only `start_idx`. Starts are multiples of 8 bytes, so that a
 payload can be read as int64 words: a gather then moves 8 bytes per index.
 
-The places of the cells are the truth: a payload is written where nothing lives, then its place is recorded, at once.
-`data_end` and `live_bytes` follow from the places, and are computed again after an interrupt. What `compact` is about to
-move, it notes first: a move that was interrupted is done again.
+The places of the cells are authoritative: a payload is written to free bytes, then its place is recorded in one assignment.
+`data_end` and `live_bytes` follow from the places, and are computed again after an interrupt. `compact` notes each move before
+it begins, so that an interrupted move is repeated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import torch as th
 from sb3_extra_buffers.store.device.budget import GROWTH, ByteBudget
 from sb3_extra_buffers.store.device.payloads import ALIGNMENT, Ints, RawBuffer, aligned, no_places
 
-#: Words that are moved at once when the heap is packed, which bounds what packing takes beside the heap.
+#: Words that are moved at a time when the heap is packed. This limits the additional memory of packing.
 _CHUNK_WORDS = 1 << 20
 
 
 class _Move(NamedTuple):
-    """Payloads that are being moved: their words, where they go, and the new starts of their cells, by owner."""
+    """Payloads that are being moved: their words, their target, and the new starts of their cells, by owner."""
 
     words: th.Tensor
     target: int
@@ -37,11 +37,11 @@ class _Move(NamedTuple):
 
 
 class SharedRawHeap:
-    """Bytes on a device for one or more RawBuffers, allocated one behind the other.
+    """Bytes on a device for one or more RawBuffers, allocated one after the other.
 
-    :param capacity: bytes to begin with
+    :param capacity: initial bytes
     :param device: where they live
-    :param budget: how many bytes may be taken; without it the heap grows as it must
+    :param budget: limit of bytes; without it, the heap grows as needed
     """
 
     def __init__(self, capacity: int, device: th.device | str = "cpu", budget: ByteBudget | None = None) -> None:
@@ -86,7 +86,7 @@ class SharedRawHeap:
         return self._live_bytes
 
     def own(self, buffer: RawBuffer) -> None:
-        """From now on move the payloads of this buffer too."""
+        """Register a buffer, whose payloads `compact` then moves too."""
         self.budget.join(self)
         self._owners.add(buffer)
 
@@ -97,9 +97,10 @@ class SharedRawHeap:
     # ---- allocating
 
     def find_room(self, nbytes: int, *, strict: bool = False) -> int:
-        """The start of ``nbytes`` free bytes: packs first where enough is dead, grows where not. HeapFullError if it may not.
+        """The start of ``nbytes`` free bytes. Packs the heap if enough bytes are dead, else grows it; HeapFullError if it may
+        not grow.
 
-        They stay free: `record` takes them.
+        The bytes stay free until `record` takes them.
 
         :param nbytes: a multiple of 8
         :param strict: keep to a hard limit of the budget
@@ -122,7 +123,7 @@ class SharedRawHeap:
         return self.data_end
 
     def record(self, buffer: RawBuffer, cells: Ints, places: Ints) -> None:
-        """Give cells of a buffer the places ``(start, length)`` that their payloads were written to, or (-1, 0).
+        """Record the places ``(start, length)`` of the payloads of cells, or (-1, 0) for none.
 
         :param places: ``(2, n)``
         """
@@ -136,7 +137,7 @@ class SharedRawHeap:
         self._is_changing = False
 
     def _settle(self) -> None:
-        """After an interrupt, finish what was being moved, and count again."""
+        """After an interrupt, finish the move and count again."""
         self._finish_move()
         if not self._is_changing:
             return
@@ -149,7 +150,7 @@ class SharedRawHeap:
     # ---- packing
 
     def compact(self) -> None:
-        """Pack live payloads to the front, in the order they lie in."""
+        """Pack live payloads to the front, in their order."""
         self._finish_move()
         owners = list(self._owners)
         live = [np.flatnonzero(owner.start_idx >= 0) for owner in owners]
@@ -163,7 +164,7 @@ class SharedRawHeap:
         self._is_changing = True
         for low, high in _chunks(sizes // ALIGNMENT):
             if targets[low] == starts[low] and targets[high - 1] == starts[high - 1]:
-                continue  # nothing before it was dead, and nothing in it
+                continue  # nothing in it or before it is dead
             words = self._words.index_select(0, self.ragged(starts[low:high] // ALIGNMENT, sizes[low:high] // ALIGNMENT))
             changes = [
                 (owner, cells[low:high][is_its], targets[low:high][is_its])
@@ -175,7 +176,7 @@ class SharedRawHeap:
         self._settle()
 
     def _finish_move(self) -> None:
-        """Do what was noted to be moved. It may be done twice."""
+        """Do the noted move. It may be repeated."""
         move = self._move
         if move is None:
             return
@@ -185,7 +186,7 @@ class SharedRawHeap:
         self._move = None
 
     def ragged(self, starts: Ints, sizes: Ints) -> th.Tensor:
-        """Indices ``start, start + 1, ...`` of each piece, one piece behind the other."""
+        """Indices ``start, start + 1, ...`` of each piece, one piece after the other."""
         total = int(sizes.sum())
         shifts = th.from_numpy(starts - np.cumsum(sizes) + sizes).to(self.device)
         counts = th.from_numpy(np.ascontiguousarray(sizes)).to(self.device)
@@ -193,7 +194,7 @@ class SharedRawHeap:
         return places + th.repeat_interleave(shifts, counts, output_size=total)
 
     def check(self) -> None:
-        """Raise ValueError unless payloads lie apart from each other, and are counted as they lie. For tests."""
+        """Raise ValueError if payloads overlap or counts are wrong. For tests."""
         self._settle()
         starts, lengths = np.concatenate((no_places(0), *(owner.places for owner in self._owners)), axis=1)
         live = np.flatnonzero(starts >= 0)
@@ -216,7 +217,7 @@ class SharedRawHeap:
 
 
 def _chunks(sizes: Ints) -> list[tuple[int, int]]:
-    """Ranges of pieces of about as many words as are moved at once."""
+    """Ranges of pieces with about as many words as are moved at a time."""
     if not len(sizes):
         return []
     bounds = np.searchsorted(np.cumsum(sizes), np.arange(_CHUNK_WORDS, int(sizes.sum()), _CHUNK_WORDS), side="right")

@@ -1,7 +1,7 @@
-"""One level of `tiles`: rows of words that are stored once, and found again by their hash. Above: tiles, which builds trees.
+"""One level of `tiles`: rows of words that are stored once, and found by their hash. Above: tiles, which builds trees.
 
-Everything but the rows themselves follows from which rows are live: the free rows, the hash table, the rows of the last
-frames. `sweep` computes it anew, so a level that was interrupted in the midst of a change is repaired by one.
+Everything except the rows follows from which rows are live: the free rows, the hash table, the rows of the last frames.
+`sweep` computes it again, and so repairs a level that was interrupted during a change.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sb3_extra_buffers.store.device.rows import grown, select_rows
 
 #: Places in a line of the hash table.
 _PLACES = 8
-#: Spreads a sum over all bits of a hash. Odd, so that none is lost.
+#: Spreads a sum over all bits of a hash. Odd, so that no bit is lost.
 _MIX = 0x1E3779B97F4A7C15
-#: Used part of a hash table: when it is made anew, and then.
+#: The used part of a hash table at which it is rebuilt, and the used part after that.
 _FULLEST_TABLE, _EMPTIEST_TABLE = 0.85, 0.6
 
 #: Called with a level and how many free rows it lacks: adds them, or raises HeapFullError.
@@ -25,7 +25,7 @@ AddRows = Callable[["Level", int], None]
 
 
 class Level:
-    """Rows of int32 words that are stored once, and named by their number. Row 0 is a row of zeros and stays.
+    """Rows of int32 words that are stored once and named by their number. Row 0 is always zeros.
 
     :param width: words in a row
     :param n_recent: rows in as many frames as there are streams
@@ -50,12 +50,12 @@ class Level:
 
     @property
     def reserved_bytes(self) -> int:
-        """What it may take without asking: the hash table and the list of free rows grow with what is used."""
+        """Bytes that it may take without asking: the hash table and the list of free rows grow with the used rows."""
         return len(self._rows) * self.row_bytes + 4 * (8 * _PLACES + self._recent.numel())
 
     @property
     def row_bytes(self) -> int:
-        """What one more row takes at most, with its part of the hash table and of the list of free rows."""
+        """The most bytes of one more row, with its part of the hash table and of the list of free rows."""
         return 4 * (self.width + 3)
 
     @property
@@ -68,11 +68,11 @@ class Level:
         return len(self._free) - self._n_taken
 
     def select(self, names: th.Tensor) -> th.Tensor:
-        """The rows of these names, one behind the other: ``(n,)`` -> ``(n * width,)``."""
+        """The rows of these names, one after the other: ``(n,)`` -> ``(n * width,)``."""
         return select_rows(self._rows, names).view(-1)
 
     def grow(self, n_rows: int) -> None:
-        """Have ``n_rows`` more free rows."""
+        """Add ``n_rows`` free rows."""
         size = len(self._rows)
         self._rows = grown(self._rows, size + n_rows)
         fresh = th.arange(size, size + n_rows, dtype=th.int32, device=self._rows.device)
@@ -86,15 +86,15 @@ class Level:
         """Names of rows ``(n, width)``, after storing those that are new.
 
         :param rows: of whole frames
-        :param add_rows: called where free rows are lacking
+        :param add_rows: called if there are too few free rows
         """
-        # Most rows are those of the frame one turn before, and share its name. Turns are the rows of `changed`.
+        # Most rows equal those of the frame one turn before, and share their names. Turns are the rows of `changed`.
         n, turn = len(rows), len(self._recent)
         before = th.cat((self._rows.index_select(0, self._recent), rows))[:n]
         changed = th.zeros((2 + (n - 1) // turn, turn), dtype=th.bool, device=rows.device)
         changed[0] = True
         changed.view(-1)[turn : turn + n] = (before != rows).any(1)
-        places = changed.t().nonzero()  # (of a frame, turn): all turns of a place, then those of the next one
+        places = changed.t().nonzero()  # (place in a frame, turn): all turns of a place, then those of the next place
         known = th.cat((self._recent, self._recent.new_zeros(n)))
         missing = changed.view(-1)[turn:].nonzero().view(-1)
         known.index_copy_(0, turn + missing, self._find_or_store(rows.index_select(0, missing), add_rows))
@@ -115,7 +115,7 @@ class Level:
         return names
 
     def _store(self, rows: th.Tensor, hashes: th.Tensor, add_rows: AddRows) -> th.Tensor:
-        """Names for rows that were not found, equal ones among them stored once."""
+        """Store rows that were not found, equal ones only once, and return their names."""
         order = th.arange(len(rows), device=rows.device)
         unique, group = th.unique(hashes, return_inverse=True)
         leader = th.zeros(len(unique), dtype=th.int64, device=rows.device).index_copy_(0, group, order).index_select(0, group)
@@ -133,18 +133,18 @@ class Level:
         names = th.zeros(len(rows), dtype=th.int32, device=rows.device).index_copy_(0, new, ids)
         return th.where(is_other, names, names.index_select(0, leader))
 
-    # ---- what follows from the rows that are live
+    # ---- what follows from the live rows
 
     def clear(self) -> None:
-        """Free all rows but row 0; the memory stays. Not for a level that was interrupted."""
+        """Free all rows except row 0, but keep the memory. Not for a level that was interrupted."""
         self._table.zero_()
         self._recent.zero_()
         self._free, self._n_taken = th.arange(1, len(self._rows), dtype=th.int32, device=self._rows.device), 0
 
     def sweep(self, live_names: th.Tensor, *, repair: bool) -> None:
-        """Free all rows but those with these names.
+        """Free all rows except those with these names.
 
-        :param repair: a change was interrupted: trust nothing but the rows
+        :param repair: a change was interrupted: rely only on the rows
         """
         is_live = th.zeros(len(self._rows), dtype=th.bool, device=self._rows.device)
         is_live.index_fill_(0, live_names.to(th.int64), True)
@@ -153,7 +153,7 @@ class Level:
         self._free, self._n_taken = (~is_live).nonzero().view(-1).to(th.int32), 0
         if repair or self.n_used < _EMPTIEST_TABLE / 2 * self._table.numel():
             self._rebuild_table()
-        else:  # drop the dead, and move the others to the left
+        else:  # drop dead entries, and move the others to the left
             stays = is_live.index_select(0, self._names_in(self._table).view(-1)).view(self._table.shape)
             self._table = (self._table * stays).sort(1, descending=True).values
 
@@ -162,14 +162,14 @@ class Level:
         return self._rows[self._is_used()].view(-1)
 
     def _is_used(self) -> th.Tensor:
-        """By row, whether it is not free; row 0 does not count."""
+        """For each row, whether it is in use. Row 0 does not count."""
         is_used = th.ones(len(self._rows), dtype=th.bool, device=self._rows.device)
         is_used.index_fill_(0, self._free[self._n_taken :].to(th.int64), False)
         is_used[0] = False
         return is_used
 
     def check(self, live_names: th.Tensor) -> th.Tensor:
-        """Raise ValueError if one of these names, or a name in the hash table, is that of a free row. For tests.
+        """Raise ValueError if one of these names, or a name in the hash table, is a free row. For tests.
 
         :return: the words of the rows with these names
         """
@@ -180,9 +180,9 @@ class Level:
             raise ValueError("A row is both free and in use")
         return self.select(th.unique(live_names))
 
-    # ---- the hash table: each hash has two lines of places, filled from the left, and goes where fewer are taken. An entry is
-    # a name, and above it some bits of the hash, so that of both lines one row has to be looked at. Where they are full, an
-    # entry is driven out.
+    # ---- the hash table: each hash has two lines of places, which are filled from the left. It goes to the line with fewer
+    # entries. An entry is a name, with some bits of the hash above it, so that only one row of both lines has to be compared.
+    # If both are full, an entry is evicted.
 
     def _hashes(self, rows: th.Tensor) -> th.Tensor:
         mixed = (rows.to(th.int64) * self._factors).sum(1) * _MIX
@@ -194,14 +194,14 @@ class Level:
         return halves * len(self._table) >> 31  # an even spread, without a division
 
     def _marks(self, hashes: th.Tensor) -> th.Tensor:
-        """Bits that have little to do with the lines: the lowest of the upper half."""
+        """Bits of the hash that the lines hardly depend on: the lowest of the upper half."""
         return (hashes >> 31 & ((1 << 31 - self._name_bits) - 1)).to(th.int32)
 
     def _names_in(self, entries: th.Tensor) -> th.Tensor:
         return entries & ((1 << self._name_bits) - 1)
 
     def _remember(self, names: th.Tensor) -> None:
-        """Enter rows into the table, few per line at a time, so that lines fill evenly."""
+        """Add rows to the table, few per line at a time, so that lines fill evenly."""
         for start in range(0, len(names), len(self._table)):
             some = names[start : start + len(self._table)]
             hashes = self._hashes(self._rows.index_select(0, some))

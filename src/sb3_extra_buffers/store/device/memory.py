@@ -1,12 +1,12 @@
 """Device memory: where the frames of a device store live, by token. Below: torch. Above: store.
 
-A token names one frame. `FrameMemory` says what a store needs of a memory; `DenseMemory` (here) keeps frames as they are,
-`tiles` and `coded` keep them smaller. Token -1, and any token that nothing was put for, is a frame of zeros.
+A token names one frame. `FrameMemory` is the interface of a memory; `DenseMemory` (here) keeps frames uncompressed, `tiles`
+and `coded` keep them smaller. Token -1, and every token without a frame, is a frame of zeros.
 
-A memory may be interrupted at any point, by a refused allocation or by Ctrl-C, and loses nothing but the frames that are
-being put: what it holds is written down in one table by token, which changes last and at once. All else follows from it.
+A memory may be interrupted at any point, by a refused allocation or by Ctrl-C. It then loses only the frames that are being
+put: one table by token is authoritative, and it changes last, in one assignment. Everything else follows from it.
 
-All of it is plain uint8, int32 and int64 tensors with `index_select` and `index_copy_`: those exist for CPU, CUDA and MPS.
+Everything is plain uint8, int32 and int64 tensors with `index_select` and `index_copy_`, which exist for CPU, CUDA and MPS.
 An untyped storage cannot be indexed by a tensor, and would have to be wrapped into a tensor for every operation.
 """
 
@@ -26,7 +26,7 @@ from sb3_extra_buffers.store.device.rows import Indices, RowTable, Tokens, wide
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known about frames before the first of them.
+    """What is known about frames before the first one arrives.
 
     :param frame_bytes: bytes of a frame
     :param n_frames: frames that a full buffer is expected to hold
@@ -52,14 +52,14 @@ class FrameMemory(ABC):
 
     :param expected: what is known about the frames
     :param device: where they live
-    :param budget: how many bytes they may take; whoever uses the memory lets it join
+    :param budget: limit of bytes, which the user of the memory lets it join
     """
 
-    #: Frames that are worth to be put at once; 0 where it makes no difference.
+    #: How many frames should be put at once; 0 if it makes no difference.
     batch_frames = 0
-    #: Whether frames may be kept as they are instead, where that is smaller.
+    #: Whether frames may be kept uncompressed instead, if that is smaller.
     may_become_dense = False
-    #: How frames are encoded, as a shorthand that a user would give.
+    #: How frames are encoded, as the shorthand of the method.
     method: str = "none"
 
     def __init__(self, expected: Expected, device: th.device, budget: ByteBudget) -> None:
@@ -68,53 +68,53 @@ class FrameMemory(ABC):
 
     @abstractmethod
     def put(self, tokens: Tokens, frames: th.Tensor, *, strict: bool = False) -> None:
-        """Keep ``frames`` (uint8 ``(n, frame_bytes)``, on the device) for these tokens; what they had before is replaced.
+        """Keep ``frames`` (uint8 ``(n, frame_bytes)``, on the device) for these tokens, replacing their old frames.
 
-        An exception leaves all other tokens as they are; the frames of these may be the old or the new ones, or mixed.
+        After an exception, all other tokens are unchanged; these tokens may have old frames, new frames, or a mix.
 
         :param tokens: ``(n,)``, each once, from 0 on
-        :param strict: rather raise HeapFullError, with nothing changed, than go beyond a hard limit
+        :param strict: raise HeapFullError, without a change, rather than exceed a hard limit
         """
 
     @abstractmethod
     def gather(self, tokens: Tokens, order: Indices | None = None) -> th.Tensor:
         """The frames of ``tokens[order]``, as a new uint8 tensor ``(n, frame_bytes)``.
 
-        :param tokens: each once, so that what is dear is done once
-        :param order: as the tokens come if not given
+        :param tokens: each once, so that expensive work is done once
+        :param order: by default the order of the tokens
         """
 
     @abstractmethod
     def free(self, tokens: Tokens) -> None:
-        """Nobody needs the frames of these tokens any more. There may be none."""
+        """Free the frames of these tokens, if they have any."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget all frames."""
+        """Remove all frames."""
 
     @abstractmethod
     def tokens(self) -> Tokens:
-        """All tokens that a frame is kept for, in ascending order."""
+        """All tokens that have a frame, in ascending order."""
 
     @abstractmethod
     def parts(self) -> dict[int, int]:
-        """Bytes that are held on the device, by an identity of what holds them."""
+        """Bytes on the device, by an identity of the tensor that holds them."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ValueError unless what is kept follows from the tokens in use. For tests."""
+        """Raise ValueError unless everything follows from the tokens in use. For tests."""
 
     def reserve(self, n_frames: int) -> None:  # noqa: B027  (most memories have no limit of their own)
         """Ensure that this many more frames fit below a hard limit, or raise HeapFullError."""
 
     def flush(self, *, strict: bool = False) -> None:  # noqa: B027
-        """Encode frames that wait for it.
+        """Encode the waiting frames.
 
-        :param strict: rather raise HeapFullError than go beyond a hard limit; the frames then go on waiting
+        :param strict: raise HeapFullError rather than exceed a hard limit; the frames then keep waiting
         """
 
     def compact(self) -> None:  # noqa: B027
-        """Pack what is alive."""
+        """Pack live frames."""
 
     def is_worth_it(self) -> bool:
         """Whether the frames are smaller here than dense ones."""
@@ -126,12 +126,12 @@ class FrameMemory(ABC):
 
     @property
     def host_bytes(self) -> int:
-        """Bytes of tables that are held on the host."""
+        """Bytes of the tables on the host."""
         return 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held on the device."""
+        """Bytes on the device."""
         return sum(self.parts().values())
 
 
@@ -139,7 +139,7 @@ MakeMemory = Callable[[Expected, th.device, ByteBudget], FrameMemory]
 
 
 class DenseMemory(FrameMemory):
-    """`none`: each frame as it is, a row of one tensor. Rows for a full buffer are taken at the first frame."""
+    """`none`: uncompressed frames, as rows of one tensor. Rows for a full buffer are allocated at the first frame."""
 
     def __init__(self, expected: Expected, device: th.device, budget: ByteBudget) -> None:
         super().__init__(expected, device, budget)
@@ -157,7 +157,7 @@ class DenseMemory(FrameMemory):
         self._reserve(n_frames, strict=True)
 
     def _reserve(self, n_frames: int, *, strict: bool) -> None:
-        """Have rows for this many more frames, or raise HeapFullError."""
+        """Ensure rows for this many more frames, or raise HeapFullError."""
         table, size = self._table, len(self._rows)
         untouched = n_frames - table.n_given_back
         if untouched > 0:

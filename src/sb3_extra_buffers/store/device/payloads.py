@@ -1,4 +1,4 @@
-"""Who has which payload in a heap: the cells of one leaf, and where their bytes are. Below: nothing. Above: heap, coded."""
+"""The payloads of the cells of one leaf, and where their bytes are in a heap. Above: heap, coded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 def aligned(lengths: NDArray[np.integer]) -> Ints:
-    """Bytes that payloads of these lengths take up."""
+    """Bytes of payloads of these lengths, with alignment."""
     return -(-lengths.astype(np.int64) // ALIGNMENT) * ALIGNMENT
 
 
@@ -30,7 +30,7 @@ def no_places(n: int) -> Ints:
 class RawBuffer:
     """Cells that hold payloads of any length in a heap, which other buffers may share.
 
-    :param n_cells: cells to begin with; there are more as soon as one of a higher number is written
+    :param n_cells: initial number of cells; it grows when a cell with a higher number is written
     :param heap: where the payloads go
     """
 
@@ -41,7 +41,7 @@ class RawBuffer:
 
     @property
     def start_idx(self) -> Ints:
-        """Where the payload of each cell begins in the heap; -1 where there is none."""
+        """Where the payload of each cell begins in the heap; -1 for none."""
         starts: Ints = self.places[0]
         return starts
 
@@ -52,10 +52,10 @@ class RawBuffer:
         return lengths
 
     def write(self, cells: Ints, payloads: th.Tensor, lengths: Ints, *, strict: bool = False) -> None:
-        """Put payloads into cells; what was there is freed. An exception leaves everything as it was.
+        """Write payloads into cells and free the old ones. An exception changes nothing.
 
         :param cells: ``(n,)``, each once
-        :param payloads: int64 words on the heap's device: the payloads one behind the other, each filled up to 8 bytes
+        :param payloads: int64 words on the heap's device: the payloads one after the other, each padded to 8 bytes
         :param lengths: bytes of each payload
         """
         cells, lengths = np.asarray(cells, np.int64), np.asarray(lengths, np.int64)
@@ -75,7 +75,7 @@ class RawBuffer:
         self.heap.record(self, cells, np.stack((start + np.cumsum(sizes) - sizes, lengths)))
 
     def read(self, cells: Ints) -> tuple[th.Tensor, Ints]:
-        """Payloads one behind the other as int64 words, and where each begins, in bytes."""
+        """Payloads one after the other as int64 words, and where each begins, in bytes."""
         if len(cells) and cells.min() < 0:
             raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
         words, sizes = self.heap.words, aligned(self.lengths[cells])
@@ -83,7 +83,7 @@ class RawBuffer:
         return words, np.cumsum(sizes) - sizes
 
     def free(self, cells: Ints) -> None:
-        """Let go of what these cells hold."""
+        """Free the payloads of these cells."""
         if len(cells) and cells.min() < 0:
             raise IndexError(f"Cells are numbered from 0, got {cells.min()}")
         cells = np.unique(cells[cells < len(self.start_idx)])
@@ -100,7 +100,7 @@ class RawBuffer:
         if missing > 0:
             self.places = np.concatenate((self.places, no_places(max(missing, len(self.start_idx) // 2))), axis=1)
 
-    # ---- pickling: a buffer takes its payloads with it, and puts them into a heap that came empty
+    # ---- pickling: a buffer saves its payloads, and writes them into the empty heap that was loaded
 
     def __getstate__(self) -> dict[str, Any]:
         cells = np.flatnonzero(self.start_idx >= 0)

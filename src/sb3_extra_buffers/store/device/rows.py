@@ -1,8 +1,8 @@
 """Which row of a tensor belongs to which token, and which rows are free. Above: the memories.
 
-A table by token is the truth: it changes last, in one NumPy call. The list of free rows follows from it. Whoever is about to
-change them sets a flag that is cleared afterwards; where the flag is found set, a change was interrupted, and the list is
-computed again from the table. So a row is never free and in use at the same time.
+The table by token is authoritative: it changes last, in one NumPy call. The list of free rows follows from it. A flag is set
+before a change and cleared after it. If the flag is found set, a change was interrupted, and the list is computed again from
+the table. So a row is never free and in use at the same time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Rows = NDArray[np.int32]
 
 
 def grown(tensor: th.Tensor, n_rows: int) -> th.Tensor:
-    """A copy with more rows, which are zeros."""
+    """A copy with more rows of zeros."""
     larger = th.zeros((n_rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
     larger[: len(tensor)] = tensor
     return larger
 
 
 def wide(rows: th.Tensor) -> th.Tensor:
-    """The same memory, uint8 ``(n, bytes)``, in the widest words that rows are made of.
+    """The same memory, uint8 ``(n, bytes)``, as the widest words that divide a row.
 
     `index_copy_` takes as long for a byte as for a word: on a CPU 11 us for a row of 7 KB in bytes, and 1 us in words.
     """
@@ -38,7 +38,7 @@ def wide(rows: th.Tensor) -> th.Tensor:
 
 
 def select_rows(rows: th.Tensor, numbers: th.Tensor) -> th.Tensor:
-    """``rows.index_select(0, numbers)``, by the core where the tensors are on the host: it takes half of torch's time.
+    """``rows.index_select(0, numbers)``. On the host the core does it, in half of torch's time.
 
     :param rows: ``(n, width)``, contiguous
     :param numbers: int32
@@ -54,7 +54,7 @@ def select_rows(rows: th.Tensor, numbers: th.Tensor) -> th.Tensor:
 
 
 class TokenTable:
-    """A number for each token; 0 for tokens that have none, -1 and tokens that are not known yet included."""
+    """A number for each token; 0 for tokens without one, including -1 and unknown tokens."""
 
     def __init__(self) -> None:
         self._numbers = np.zeros(2, np.int32)  # by token + 1; the first and the last entry stay 0
@@ -68,7 +68,7 @@ class TokenTable:
         return self._numbers.take(tokens + 1, mode="clip")
 
     def set(self, tokens: Tokens, numbers: Rows | int) -> None:
-        """Change the numbers of tokens, all at once: an interrupt comes before or after."""
+        """Change the numbers of tokens in one assignment: an interrupt comes before or after it."""
         missing = int(tokens.max(initial=-1)) + 3 - len(self._numbers)
         if missing > 0:
             more = np.zeros(max(missing, len(self._numbers) // 16), np.int32)
@@ -76,7 +76,7 @@ class TokenTable:
         self._numbers[tokens + 1] = numbers
 
     def clear(self) -> None:
-        """Give each token 0."""
+        """Set all numbers to 0."""
         self._numbers = np.zeros(2, np.int32)
 
     def tokens(self) -> Tokens:
@@ -85,14 +85,14 @@ class TokenTable:
 
 
 class RowTable:
-    """The rows of tokens. Row 0 is zeros; it stands for tokens that have no row of their own."""
+    """The rows of tokens. Row 0 is zeros, for tokens without a row."""
 
     def __init__(self) -> None:
         self._table = TokenTable()
         self._given_back, self._n_touched = FreeNumbers(), 1
         self._is_changing = False
 
-    # ---- the truth
+    # ---- the table
 
     def get(self, tokens: Tokens) -> Rows:
         """The row of each token."""
@@ -106,7 +106,7 @@ class RowTable:
 
     @property
     def n_touched(self) -> int:
-        """Rows from here on were never used, or not since the last `clear`."""
+        """Rows from this number on have not been used since the last `clear`."""
         self._settle()
         return self._n_touched
 
@@ -116,7 +116,7 @@ class RowTable:
 
     @property
     def n_given_back(self) -> int:
-        """Rows that were used once, and are free."""
+        """Number of free rows that were used before."""
         self._settle()
         return len(self._given_back)
 
@@ -131,7 +131,7 @@ class RowTable:
     # ---- changing
 
     def choose(self, tokens: Tokens) -> Rows:
-        """A row for each token: its own, or a free one. `record` makes them the tokens' own; until then they are free."""
+        """A row for each token: its own, or a free one. Free rows stay free until `record` assigns them."""
         self._settle()
         self._is_changing = True
         rows = self.get(tokens)
@@ -144,12 +144,12 @@ class RowTable:
         return rows
 
     def record(self, tokens: Tokens, rows: Rows) -> None:
-        """Give tokens the rows that were chosen for them, and that are filled by now."""
+        """Assign the chosen rows, which are filled by now, to tokens."""
         self._table.set(tokens, rows)
         self._is_changing = False
 
     def give_back(self, tokens: Tokens) -> int:
-        """Free the rows of tokens, each named once, and say how many they were."""
+        """Free the rows of tokens, each named once. Returns how many."""
         self._settle()
         self._is_changing = True
         rows = self.get(tokens)
@@ -167,7 +167,7 @@ class RowTable:
         self._settle()
 
     def _settle(self) -> None:
-        """After an interrupt, find out again which rows are free."""
+        """After an interrupt, compute the free rows again."""
         if not self._is_changing:
             return
         rows = self.get(self.tokens())
@@ -180,7 +180,7 @@ class RowTable:
         self._is_changing = False
 
     def check(self) -> None:
-        """Raise ValueError unless each row is either free or of one token. For tests."""
+        """Raise ValueError unless each row is either free or belongs to one token. For tests."""
         self._settle()
         rows = np.concatenate((self.get(self.tokens()), self._given_back.snapshot()))
         if not np.array_equal(np.sort(rows), np.arange(1, self._n_touched)):

@@ -6,9 +6,9 @@
 The index is the native core's, on the host, because SB3 draws its indices there. Frames are on the device from the moment
 they are written, in one of the memories, which know them by their tokens.
 
-A write is planned by the index, which changes nothing; then the memory keeps the new frames; then the index commits, in one
-call that cannot fail. So an exception comes before the commit, and leaves frames in the memory that no cell names, or after
-it. Such frames, and those that no cell names any more, are freed when the next write begins.
+The index plans a write, which changes nothing. Then the memory stores the new frames. Then the index commits, in one call that
+cannot fail. If an exception comes before the commit, the memory has frames that no cell names. These, and frames that no cell
+names any more, are freed when the next write begins.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
 
 class DeviceStore(Store):
-    """The streams of one observation leaf, on a device. Reads give tensors.
+    """The streams of one observation leaf, on a device. Reading returns tensors.
 
     :param layout: how an observation is cut into frames
     :param n_cells: cells of one column
-    :param make_memory: what keeps the frames
-    :param device: where they are kept
-    :param budget: how many bytes they may take
+    :param make_memory: makes the memory of the frames
+    :param device: device of the frames
+    :param budget: limit of their bytes
     :param n_streams: streams; one per env
     :param n_columns: columns that share the streams
     """
 
-    codec = None  # a memory has its own way to keep frames
+    codec = None  # the memory, not a codec, decides how frames are kept
 
     def __init__(
         self,
@@ -63,17 +63,17 @@ class DeviceStore(Store):
             n_cells=n_cells, n_streams=n_streams, n_columns=n_columns, stack=layout.stack,
             frame_bytes=max(layout.frame_bytes, 1), block_frames=layout.stack, frames=OUTSIDE,
         )  # fmt: skip
-        # Besides the cells' frames there are reset observations, blocks at the ends of streams that are partly needed, and a
-        # step that is being written.
+        # Besides the frames of cells there are reset observations, partly needed blocks at the ends of streams, and a step
+        # that is being written.
         n_frames = 1 + n_cells + n_cells // 64 + 4 * n_streams * layout.stack
         expected = Expected(
             layout.frame_bytes, n_frames, n_streams, line_bytes_of(layout), n_streams * n_columns * layout.stack
         )
         self.memory = make_memory(expected, device, budget)
         budget.join(self.memory)
-        self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to keep
+        self._is_empty = layout.frame_bytes == 0  # observations without bytes: there is nothing to store
         self._bytes_of = ObservationBytes(layout)
-        #: Tokens that were put for a write that is not committed, and the cells that it would fill.
+        #: Tokens of a write that is not committed, and the cells that it would fill.
         self._put: tuple[Tokens, Cells] | None = None
         self._prepared: tuple[int, tuple[NDArray[Any], ...]] | None = None
         self._is_clearing = False
@@ -133,7 +133,7 @@ class DeviceStore(Store):
                 self.prepare_step(*prepared)
 
     def _runs(self, cells: Cells) -> list[tuple[int, int]]:
-        """Ranges of cells with no two of one stream."""
+        """Ranges of cells without two cells of one stream."""
         starts, seen = [0], set[int]()
         for i, stream in enumerate((cells % self.n_streams).tolist()):
             if stream in seen:
@@ -143,19 +143,19 @@ class DeviceStore(Store):
         return list(zip(starts, [*starts[1:], len(cells)], strict=True))
 
     def _put_frames(self, cells: Cells) -> None:
-        """Let the memory keep the frames that a plan for these cells adds."""
+        """Put the new frames of a plan for these cells into the memory."""
         planned = self._index.changes()
         if len(planned.tokens):
             self._put = planned.tokens.copy(), cells
             self.memory.put(self._put[0], th.from_numpy(planned.frames).to(self.device))
 
     def _settle(self) -> None:
-        """Free frames that no cell needs: of a write that was not committed, and of blocks that were freed."""
+        """Free frames that no cell needs: those of a write without commit, and of freed blocks."""
         if self._is_clearing:
             self.clear()
         if self._put is not None and self._prepared is None:
             tokens, cells = self._put
-            # The token put last is the newest frame of a cell, if the write was committed.
+            # If the write was committed, its last token is the newest frame of a cell.
             named, _ = self._index.tokens(cells, None, (1 << self.n_columns) - 1)
             if tokens[-1] not in named:
                 self.memory.free(tokens)
@@ -167,7 +167,7 @@ class DeviceStore(Store):
             self._index.let_go()
 
     def erase(self, cells: Cells) -> None:
-        """Empty cells of all columns: they read as zeros, and their frames may go."""
+        """Empty cells of all columns. They read as zeros, and their frames can be freed."""
         cells = np.ascontiguousarray(self._cells(cells, None), np.int64)
         self._prepared = None
         for start in range(0, 0 if self._is_empty else len(cells), self.n_streams):
@@ -176,7 +176,7 @@ class DeviceStore(Store):
         self._settle()
 
     def compact(self) -> None:
-        """Pack what the memory holds."""
+        """Pack the memory."""
         self._settle()
         self.memory.compact()
 
@@ -213,7 +213,7 @@ class DeviceStore(Store):
         return MemoryUsage.of(usage.n_written * self.layout.observation_bytes, stored, usage.n_blocks, self.method)
 
     def check(self) -> None:
-        """Raise an error unless all counts and links are what the cells imply. Looks at everything: for tests."""
+        """Raise an error unless all counts and links are consistent. Slow; for tests."""
         self._settle()
         self._index.check()
         self.memory.check()
@@ -221,11 +221,11 @@ class DeviceStore(Store):
 
 @dataclass(frozen=True)
 class DevicePlan(StorePlan):
-    """All that is known about a leaf on a device before its first observation.
+    """What is known about a leaf on a device before its first observation.
 
-    :param make_memory: what keeps the frames
-    :param device: where
-    :param budget: how many bytes they may take
+    :param make_memory: makes the memory of the frames
+    :param device: device of the frames
+    :param budget: limit of their bytes
     """
 
     make_memory: MakeMemory = DenseMemory
@@ -233,7 +233,7 @@ class DevicePlan(StorePlan):
     budget: ByteBudget = field(default_factory=lambda: ByteBudget(0))
 
     def build(self, layout: FrameLayout) -> DeviceStore:
-        """The store for a layout. Tiny frames are kept as they are, whatever was asked for."""
+        """The store for a layout. Tiny frames are kept uncompressed, whatever the method."""
         return DeviceStore(
             layout, self.n_cells, DenseMemory if layout.frame_bytes < SMALLEST_FRAME else self.make_memory, self.device,
             self.budget, n_streams=self.n_streams, n_columns=self.n_columns,

@@ -1,9 +1,9 @@
-"""`tiles`: a frame as a tree of pieces that are stored once and named by number. Below: tree, how it is cut; levels.
+"""`tiles`: a frame as a tree of pieces that are stored once and named by number. Below: tree, which cuts frames; levels.
 
-What stands still between frames, and whatever returns, costs nothing but names. Decoding is one `index_select` per level:
-static shapes, no transfer, no wait for the device. Encoding compares each row with the one that stood there before, looks
-those that differ up in a table by their hash, compares whole rows again, and appends what is new. That asks the device for a
-few counts per level, once for a whole batch. The table may forget: that costs a duplicate, never a bit.
+Parts of a frame that stand still or come back cost only their names. Decoding is one `index_select` per level: static shapes,
+no transfer, no wait for the device. Encoding compares each row with the previous row at its place, looks up rows that differ
+in a hash table, compares whole rows again, and appends new ones. That asks the device for a few counts per level, once for a
+whole batch. The table may forget rows: that costs a duplicate, never correctness.
 Rows that no live frame needs are found by marking, from the tokens down to the pieces.
 """
 
@@ -19,17 +19,17 @@ from sb3_extra_buffers.store.device.memory import Expected, FrameMemory
 from sb3_extra_buffers.store.device.rows import Indices, RowTable, Tokens, grown
 from sb3_extra_buffers.store.device.tree import plan_tree
 
-#: Part of the dense size above which tiles are not worth their while.
+#: Above this part of the dense size, tiles are not worth it.
 _WORTHWHILE = 0.6
-#: Rows are looked for that nobody needs when one frame in so many is dead.
+#: Unused rows are searched for when one frame in so many is dead.
 _SWEEP_AT = 16
 
 
 class TileMemory(FrameMemory):
     """`tiles`: frames as trees of shared pieces.
 
-    A token has a row of names, its tree's top. The tops of the tokens in use, and what they name, are the truth; which rows
-    of the levels are free, and how they are found, follows from it.
+    A token has a row of names, the top of its tree. The tops of the tokens in use, and what they name, are authoritative. The
+    free rows of the levels and the hash tables follow from them.
     """
 
     batch_frames = 128
@@ -46,7 +46,7 @@ class TileMemory(FrameMemory):
             self.levels.append(Level(width, n_names * n_recent, device))
         self._tops = th.zeros((1, n_names), dtype=th.int32, device=device)
         self._table = RowTable()  # token -> row of the tops
-        self._n_dead = 0  # frames that died since rows were last swept
+        self._n_dead = 0  # frames that were freed since the last sweep
         self._is_changing = False
 
     # ---- decoding
@@ -55,7 +55,7 @@ class TileMemory(FrameMemory):
         words = self._tops.index_select(0, self.index(self._table.get(tokens))).view(-1)
         for level in reversed(self.levels[1:]):
             words = level.select(words)
-        # Names of pieces are put in order, and not frames: that is one copy less.
+        # The names of pieces are reordered instead of the frames, which saves a copy.
         names = self.tree.by_line(words).view(len(tokens), self.tree.n_pieces)
         if order is not None:
             names = names.index_select(0, self.index(order))
@@ -63,7 +63,7 @@ class TileMemory(FrameMemory):
         frames = words.view(len(names), self.tree.n_words).view(th.uint8)
         if frames.shape[1] == self.frame_bytes:
             return frames
-        # Not `contiguous`: that leaves a single row its stride, and words could not be made of it.
+        # Not `contiguous`, which keeps the stride of a single row, so that it could not be viewed as words.
         return frames[:, : self.frame_bytes].clone(memory_format=th.contiguous_format)
 
     # ---- encoding
@@ -84,7 +84,7 @@ class TileMemory(FrameMemory):
             self._store(tokens, words, strict=strict)
 
     def _store(self, tokens: Tokens, words: th.Tensor, *, strict: bool) -> None:
-        """Frames for tokens. Rows that were stored before an exception are swept."""
+        """Store frames for tokens. After an exception, rows that were already stored are swept."""
         n_new = self._table.n_new(tokens)
         size, width = self._tops.shape
         missing = n_new - (size - self._table.n_in_use - 1)
@@ -102,7 +102,7 @@ class TileMemory(FrameMemory):
         self._is_changing = False
 
     def _names(self, level: Level, rows: th.Tensor, *, strict: bool) -> th.Tensor:
-        """Names of rows in a level, after storing those that are new."""
+        """Store new rows in a level, and return the names of all."""
 
         def add_rows(level: Level, n_rows: int) -> None:
             level.grow(self.budget.grow_by(level.n_used // GROWTH, n_rows, level.row_bytes, strict=strict))
@@ -110,7 +110,7 @@ class TileMemory(FrameMemory):
         return level.names(rows, add_rows)
 
     def _words(self, frames: th.Tensor) -> th.Tensor:
-        """Frames as int32 words, padded to what the tree holds."""
+        """Frames as int32 words, padded to the size of the tree."""
         padding = 4 * self.tree.n_words - self.frame_bytes
         if padding:
             frames = th.nn.functional.pad(frames, (0, padding))
@@ -165,7 +165,7 @@ class TileMemory(FrameMemory):
     def is_worth_it(self) -> bool:
         n_live = self._table.n_in_use
         dense = n_live * self.frame_bytes
-        if self.budget.is_hard:  # dense frames must not be larger than what they take the place of
+        if self.budget.is_hard:  # dense frames must not be larger than the tiles that they replace
             return self.nbytes <= dense or n_live < self.batch_frames // 2
         used = sum(4 * level.width * level.n_used for level in self.levels)
         return used <= _WORTHWHILE * dense or n_live < self.batch_frames // 2

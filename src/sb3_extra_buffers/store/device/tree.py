@@ -1,10 +1,10 @@
-"""How a frame is cut into pieces, and how these are put together to blocks. Above: device_tiles, which stores them.
+"""How a frame is cut into pieces, and how pieces form blocks. Above: tiles, which stores them.
 
     (1, 84, 84) uint8:  252 pieces of 28 bytes, 3 a line    level 0: rows of 7 words, named by int32 numbers
                         7 names, one below the other        level 1: 36 rows a frame, blocks of 7 lines
                         4 of those, one below the other     level 2: 9 rows, blocks of 28 lines, whose names the slot keeps
 
-What moves is small, so blocks that are as high as wide change less than lines do.
+Moving objects are small, so fewer square blocks than lines change.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import torch as th
 
-#: Words in a piece, best first. Fewer make more names, more find less that repeats.
+#: Words in a piece, best first. Short pieces need more names; long pieces repeat less often.
 _PIECE_WORDS = (7, 8, 6, 5, 9, 10, 4)
-#: Rows of one level that make one of the next, best first.
+#: Rows of one level that form a row of the next, best first.
 _BRANCHES = (7, 4, 6, 5, 3, 2)
-#: Levels that make blocks of what lies one below the other.
+#: Levels that form blocks of rows below each other.
 _DOWN = 2
 #: Names of the last level that a slot may keep.
 _TOP_NAMES = 12
@@ -26,13 +26,13 @@ _TOP_NAMES = 12
 
 @dataclass(frozen=True)
 class Tree:
-    """How a frame is cut into pieces, and these are put together.
+    """How a frame is cut into pieces, and how pieces form rows of the next levels.
 
     :param piece: words of a piece
     :param across: pieces in a line
     :param lines: lines of a frame, padded
     :param block: lines of a block
-    :param branches: rows of each level that make one of the next
+    :param branches: rows of each level that form a row of the next
     """
 
     piece: int
@@ -55,7 +55,7 @@ class Tree:
         return self.n_pieces // math.prod(self.branches)
 
     def by_block(self, names: th.Tensor) -> th.Tensor:
-        """Names of pieces from the order of lines to that of blocks: column by column of each row of blocks."""
+        """Reorder names of pieces from lines to blocks: column by column of each row of blocks."""
         return names.view(-1, self.block, self.across).transpose(1, 2).reshape(-1)
 
     def by_line(self, names: th.Tensor) -> th.Tensor:
@@ -64,7 +64,7 @@ class Tree:
 
 
 def plan_tree(frame_bytes: int, line_bytes: int = 0) -> Tree:
-    """The tree for a frame. Without lines, or where a line is no number of pieces, a line is one piece.
+    """The tree for a frame. Without lines, or if a line cannot be divided into pieces, a line is one piece.
 
     :param frame_bytes: bytes of a frame
     :param line_bytes: bytes of a line, or 0

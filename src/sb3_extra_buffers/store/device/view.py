@@ -1,4 +1,4 @@
-"""Device views: what SB3 takes for its arrays, with observations on a device. Reads give tensors, `np.asarray` an ndarray."""
+"""Device views: SB3 uses them as arrays, with observations on a device. Reading returns tensors, `np.asarray` an ndarray."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeviceArrayView(ArrayView):
             try:  # the way SB3 samples: array[slots, envs, :]
                 return self._on_device(self._reader.read_pairs(self.column, index[0], index[1]))
             except IndexError:
-                pass  # negative or out of bounds: below, as NumPy has it
+                pass  # negative or out of bounds: handled below, as in NumPy
         leading, rest = self._split(index)
         if leading is None:
             return self._on_device(self._read(self._cells)[index])
@@ -43,7 +43,7 @@ class DeviceArrayView(ArrayView):
         return values if np.ndim(cells) == 1 else values.view(*np.shape(cells), *self.obs_shape)
 
     def _on_device(self, values: Any) -> th.Tensor:
-        """Values as a tensor of the dtype that reads give. They are an array as long as the frame layout is open."""
+        """Values as a tensor of the view's dtype. They are an array while the frame layout is unknown."""
         if not isinstance(values, th.Tensor):
             plan = self.leaf.plan
             values = th.as_tensor(values, device=plan.device if isinstance(plan, DevicePlan) else None)

@@ -1,6 +1,6 @@
-"""Frames that wait until there are enough to encode at once, beside the memory that will keep them. Above: store.
+"""Frames that wait until there are enough to encode them together, and the memory that then keeps them. Above: store.
 
-Frames are on the device from the moment they are put. They are read from here until they have been encoded.
+Frames are put on the device at once. They are read from here until they are encoded.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from sb3_extra_buffers.store.device.budget import ByteBudget
 from sb3_extra_buffers.store.device.memory import DenseMemory, Expected, FrameMemory, MakeMemory
 from sb3_extra_buffers.store.device.rows import Indices, Rows, Tokens, TokenTable, wide
 
-#: Frames that wait, at most, if not for a step that has more.
+#: The most frames that wait, unless a step has more.
 _LARGEST_BATCH = 512
-#: Frames that are moved at once when the memory is changed for another.
+#: Frames that are moved at a time when another memory takes over.
 _CHUNK_FRAMES = 1 << 10
 
 
 class WaitingFrames:
-    """A few places for frames. Which token waits at which place is the truth; what is free follows from it.
+    """Places for a few frames. The place of each token is authoritative; the free places follow from it.
 
     :param n_places: frames that may wait
     :param frame_bytes: bytes of a frame
@@ -35,7 +35,7 @@ class WaitingFrames:
         self._is_changing = False
 
     def __len__(self) -> int:
-        """Places that are taken, those of frames that were freed meanwhile included."""
+        """Number of used places, including those of frames that were freed."""
         self._settle()
         return self._end
 
@@ -52,7 +52,7 @@ class WaitingFrames:
         return self._table.nbytes + self._waits.nbytes
 
     def places(self, tokens: Tokens) -> Rows:
-        """The place of each token, from 1 on; 0 where it does not wait."""
+        """The place of each token, from 1 on; 0 if it does not wait."""
         return self._table.get(tokens)
 
     def select(self, places: Rows) -> th.Tensor:
@@ -66,7 +66,7 @@ class WaitingFrames:
         return waits[waits >= 0]
 
     def put(self, tokens: Tokens, frames: th.Tensor) -> None:
-        """Let frames wait. There must be as many free places, and no token may wait already."""
+        """Add frames. There must be enough free places, and no token may already wait."""
         begin, end = len(self), len(self) + len(tokens)
         self._frames[begin:end] = frames
         self._is_changing = True
@@ -75,7 +75,7 @@ class WaitingFrames:
         self._is_changing = False
 
     def drop(self, tokens: Tokens) -> None:
-        """Let these tokens wait no more."""
+        """Remove these tokens."""
         places = self.places(tokens)
         places = places[places > 0] - 1
         if len(places):
@@ -86,7 +86,7 @@ class WaitingFrames:
             self._is_changing = False
 
     def clear(self) -> None:
-        """Let no token wait any more."""
+        """Remove all tokens."""
         tokens = self.tokens()
         self._is_changing = True
         self._table.set(tokens, 0)
@@ -104,7 +104,7 @@ class WaitingFrames:
         self._is_changing = False
 
     def check(self) -> None:
-        """Raise ValueError unless each token that waits has a place of its own. For tests."""
+        """Raise ValueError unless each waiting token has its own place. For tests."""
         self._settle()
         tokens = self._table.tokens()
         if not np.array_equal(self._waits[self.places(tokens) - 1], tokens) or len(self.tokens()) != len(tokens):
@@ -112,9 +112,9 @@ class WaitingFrames:
 
 
 class BatchingMemory(FrameMemory):
-    """A memory that encodes frames in batches, with the frames that wait for the next one.
+    """A memory that encodes frames in batches, and the frames that wait for the next batch.
 
-    If the frames turn out to be smaller as they are, a DenseMemory takes its place.
+    If encoding does not make the frames smaller, a DenseMemory replaces it.
 
     :param make_memory: makes the memory that encodes
     """
@@ -123,7 +123,7 @@ class BatchingMemory(FrameMemory):
         super().__init__(expected, device, budget)
         self.inner = make_memory(expected, device, budget)
         n_places = max(self.inner.batch_frames, min(expected.n_streams * 16, _LARGEST_BATCH))
-        if budget.is_hard:  # a whole step must fit behind a batch, so that `reserve` can speak for it
+        if budget.is_hard:  # a whole step must fit after a batch, so that `reserve` can promise it
             n_places += expected.step_frames
         self.waiting = WaitingFrames(n_places, self.frame_bytes, device)
 
@@ -143,14 +143,14 @@ class BatchingMemory(FrameMemory):
 
     @property
     def is_dense(self) -> bool:
-        """Whether frames are kept as they are by now, and need not wait."""
+        """Whether frames are kept uncompressed by now, and do not wait."""
         return self.inner.batch_frames == 0
 
     def reserve(self, n_frames: int) -> None:
         if not self.is_dense and len(self.waiting) + n_frames > self.waiting.n_places:
             try:
                 self.flush(strict=True)
-            except HeapFullError as error:  # it stands for the first part that did not fit: count all that wait
+            except HeapFullError as error:  # it names only the first part that did not fit: count all waiting frames
                 needed = max(error.needed_bytes, self.budget.taken + len(self.waiting) * self.frame_bytes)
                 raise HeapFullError(str(error), needed) from error
         self.inner.reserve(n_frames)
@@ -173,13 +173,13 @@ class BatchingMemory(FrameMemory):
             self.waiting = WaitingFrames(0, self.frame_bytes, self.device)
 
     def _fits_dense(self) -> bool:
-        """Whether all frames, those that wait too, would fit as they are, though they do not as the memory has them."""
+        """Whether all frames, including those that wait, would fit uncompressed although they do not fit encoded."""
         others = self.budget.taken - sum(self.inner.parts().values())
         dense = (len(self.tokens()) + 1) * self.frame_bytes  # with the row of zeros
         return self.inner.may_become_dense and others + dense <= self.budget.limit
 
     def _become_dense(self) -> None:
-        """Frames like noise are smaller as they are."""
+        """Change to a DenseMemory, because frames like noise are smaller uncompressed."""
         dense = DenseMemory(self.expected, self.device, self.budget)
         tokens = self.inner.tokens()
         for start in range(0, len(tokens), _CHUNK_FRAMES):
@@ -204,7 +204,7 @@ class BatchingMemory(FrameMemory):
         places = self.waiting.places(tokens)
         frames = self.inner.gather(tokens, order)
         if places.any():
-            frames = frames.contiguous()  # tiles give a part of their rows
+            frames = frames.contiguous()  # tiles return views of larger rows
             if order is not None:
                 places = places.take(order)
             late = np.flatnonzero(places)

@@ -15,13 +15,13 @@ Work = TypeVar("Work")
 Result = TypeVar("Result")
 
 _starting = threading.Lock()
-_queue: SimpleQueue[Callable[[], None]] | None = None  # what the threads are to do next
+_queue: SimpleQueue[Callable[[], None]] | None = None  # the parts that wait for a thread
 
 
 def run_in_threads(work: Callable[[Work], Result], pieces: Sequence[Work]) -> list[Result]:
-    """``work`` on each piece. Returns, or raises, when no thread is at it any more.
+    """Call ``work`` for each piece, in threads. Returns or raises only when all threads have finished.
 
-    A hand-over takes some 50 microseconds: pieces should be worth more than that.
+    Passing work to a thread takes about 50 microseconds, so a piece should take longer than that.
     """
     threads = min(thread_count(), len(pieces))
     if threads < 2:
@@ -48,22 +48,23 @@ def run_in_threads(work: Callable[[Work], Result], pieces: Sequence[Work]) -> li
 
 
 class _Run(Generic[Work, Result]):
-    """One call of `run_in_threads`. What threads read may be freed when it is over, so none of them may be late.
+    """One call of `run_in_threads`. When it is over, memory that the threads read may be freed, so no thread may still be
+    running.
 
-    :param work: what is done with each piece
+    :param work: called for each piece
     """
 
     def __init__(self, work: Callable[[Work], Result]) -> None:
         self._work = work
         self._lock = threading.Lock()
-        self._n_working = 0  # counted by the threads themselves: signals interrupt only the main thread
+        self._n_working = 0  # counted by the threads, because signals interrupt only the main thread
         self._is_open = True
         self.is_over = False
-        #: Number of a part, and its results or the error.
+        #: The number of a part, and its results or its error.
         self.finished: SimpleQueue[tuple[int, list[Result], BaseException | None]] = SimpleQueue()
 
     def part(self, number: int, pieces: Sequence[Work]) -> Callable[[], None]:
-        """What a thread is to do: work on some pieces, unless the call is over already."""
+        """Runs in a thread: work on some pieces, unless the call is already over."""
 
         def work_on_part() -> None:
             with self._lock:
@@ -81,7 +82,7 @@ class _Run(Generic[Work, Result]):
         return work_on_part
 
     def end(self) -> None:
-        """Wait for the threads that are at it; others will not begin. For a call that was interrupted."""
+        """After an interrupt: wait for running threads, and let no other begin."""
         with self._lock:
             self._is_open = False
         while self._n_working > 0:
