@@ -10,11 +10,11 @@
                   └─ memory:   SB3X_FRAMES_RAW, _DELTA, _CODEC:  encoded blocks in chunks that belong to the store
                                SB3X_FRAMES_OUTSIDE:              the caller keeps the frames (on a device), by token
 
-   A block is needed by the cells whose observation reaches into it, by its stream while it is open, reserved, or the block
-   before the open one, and, if it is a base, by the blocks that are patched onto it. A block nobody needs is free at once.
+   A block is needed by the cells whose observation has frames in it, by its stream while it is open, reserved, or the block
+   before the open one, and, if it is a base, by the blocks that are patched onto it. A block that is not needed is freed at once.
 
-   Rules for callers: one thread at a time per store. Functions return SB3X_OK or one of the codes below; whatever is returned
-   other than SB3X_OK, no cell has changed, except where it says so. Only sb3x_plan keeps pointers that it was given. */
+   Rules for callers: one thread at a time per store. Functions return SB3X_OK or one of the codes below. After any other code
+   than SB3X_OK, no cell has changed, unless a comment says so. Only sb3x_plan keeps pointers to its arguments. */
 
 #ifndef SB3X_H
 #define SB3X_H
@@ -27,7 +27,7 @@
 #define SB3X_API __attribute__((visibility("default")))
 #endif
 
-/* The binding refuses a library with another version than its own: it would pass other arguments. */
+/* The binding refuses a library of another version, because it would pass other arguments. */
 #define SB3X_VERSION 6
 
 enum {
@@ -35,10 +35,10 @@ enum {
     SB3X_NO_MEMORY = 1,    /* the system refused memory */
     SB3X_ENCODE = 2,       /* a piece has to be encoded by the caller first, see sb3x_full_piece */
     SB3X_BAD_CELL = 3,     /* a cell, slot or env that does not exist */
-    SB3X_CORRUPT = 4,      /* encoded bytes that cannot be right */
+    SB3X_CORRUPT = 4,      /* encoded bytes are damaged */
     SB3X_TOO_LARGE = 5,    /* sizes beyond what the tables can count */
-    SB3X_BAD_ARGUMENT = 6, /* a call that this kind of store does not take, or out of order */
-    SB3X_NO_SPACE = 7,     /* no room on the disk, or the file cannot be made; see sb3x_use_file */
+    SB3X_BAD_ARGUMENT = 6, /* a call that this kind of store does not support, or a call out of order */
+    SB3X_NO_SPACE = 7,     /* no space on the disk, or the file cannot be created; see sb3x_use_file */
     SB3X_FORKED = 8,       /* the file of the blocks belongs to the process that this one was forked from */
     SB3X_UNREADABLE = 9,   /* the file of the blocks could not be read */
 };
@@ -47,14 +47,14 @@ enum {
 
 SB3X_API int32_t sb3x_version(void);
 
-/* Threads that share the work of large calls, the calling thread included. 1 keeps everything in the calling thread. */
+/* Number of threads that share the work of large calls, including the calling thread. */
 SB3X_API void sb3x_set_threads(int32_t n);
 
-/* To be called first in a forked child, which has none of the threads: it will start its own. No other thread of the parent may
-   have been inside the library at the fork. */
+/* Must be the first call in a forked child, which has none of the threads and will start its own. At the fork, no other thread
+   of the parent may be inside the library. */
 SB3X_API void sb3x_after_fork(void);
 
-/* For tests: let the allocation after the next `n` fail, and with `forever` all behind it too. n < 0 switches it off.
+/* For tests: let the allocation after the next `n` fail, and with `forever` all later ones too. n < 0 turns this off.
    Every allocation of the library is counted. */
 SB3X_API void sb3x_fail_allocation(int64_t n, int32_t forever);
 
@@ -63,8 +63,8 @@ SB3X_API void sb3x_fail_allocation(int64_t n, int32_t forever);
 typedef struct sb3x_store sb3x_store;
 
 enum {
-    SB3X_FRAMES_RAW = 0,     /* blocks hold the frames as they are */
-    SB3X_FRAMES_DELTA = 1,   /* frames are what has changed since the frame before */
+    SB3X_FRAMES_RAW = 0,     /* blocks hold uncompressed frames */
+    SB3X_FRAMES_DELTA = 1,   /* frames are stored as changes since the previous frame */
     SB3X_FRAMES_CODEC = 2,   /* the caller encodes pieces of blocks and decodes them */
     SB3X_FRAMES_OUTSIDE = 3, /* the caller keeps the frames; the store is an index only */
 };
@@ -79,7 +79,7 @@ typedef struct {
     int64_t frames;       /* SB3X_FRAMES_..., see sb3x_keep_as */
     int64_t piece_frames;
     int64_t row_bytes;     /* from a byte of a frame to the one below it, 0 if it has no rows */
-    int64_t channel_bytes; /* from a byte to the same place in the next channel, 0 if they are not apart */
+    int64_t channel_bytes; /* from a byte to the same place in the next channel, 0 if channels are not separate */
     int64_t item_bytes;    /* of a value: 1, 2 or 4; 0 stands for 1 */
 } sb3x_config;
 
@@ -87,12 +87,12 @@ typedef struct {
 SB3X_API sb3x_store *sb3x_create(const sb3x_config *config, int32_t *error);
 SB3X_API void sb3x_destroy(sb3x_store *store);
 
-/* How blocks are kept that are opened from now on; others stay as they are, but a block that is open and would need another codec
-   than this one is kept raw. A planned write is forgotten. Not for, and not to, SB3X_FRAMES_OUTSIDE. A store begins with codec 0.
+/* Set how new blocks are encoded. Sealed blocks do not change; an open block that would need another codec is kept raw. Discards
+   a planned write. Not from or to SB3X_FRAMES_OUTSIDE. A store begins with codec 0.
 
-   `codec` is a number of the caller's, below 256, that sb3x_coded_pieces tells again. An encoded block is cut into pieces of
-   `piece_frames` frames, each of which is decoded on its own; with 0 it is one piece, or, for SB3X_FRAMES_DELTA, pieces are as
-   long as they are read with little work. */
+   `codec` is a number below 256 that the caller chooses, and that sb3x_coded_pieces reports. An encoded block is cut into pieces of
+   `piece_frames` frames, each of which is decoded on its own. With 0, a block is one piece; for SB3X_FRAMES_DELTA, pieces are then as
+   long as they can be read with little work. */
 SB3X_API int32_t sb3x_keep_as(sb3x_store *store, int64_t frames, int64_t codec, int64_t piece_frames);
 
 enum {
@@ -101,56 +101,55 @@ enum {
     SB3X_READ_LZ4_FRAME = 2,
 };
 
-/* What a codec of the caller writes can be read by the core: its pieces are none that sb3x_coded_pieces tells. */
+/* Let the core read pieces of one of the caller's codecs. sb3x_coded_pieces then leaves them out. */
 SB3X_API int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format);
 
-/* Keep sealed blocks in a file in place of memory: a new one at this path (UTF-8 on Windows), which is removed with the store. Only
-   for a store that nothing was written to. What is resident is what is in use. A forked child may read, but not write. */
+/* Keep sealed blocks in a new file at this path (UTF-8 on Windows) instead of memory. The file is removed with the store. Only for an
+   empty store. Only the parts of the file in use are in memory. A forked child may read, but not write. */
 SB3X_API int32_t sb3x_use_file(sb3x_store *store, const char *path);
 
-/* Forget everything that was written. Memory goes back to the system, but for one chunk. */
+/* Remove all observations. Memory goes back to the system, except for one chunk. */
 SB3X_API int32_t sb3x_clear(sb3x_store *store);
 
-/* ---- writing a step, in two calls, so that whatever can fail fails while nothing has changed */
+/* ---- writing a step, in two calls: everything that can fail is in the first, which changes nothing */
 
 typedef struct {
     int64_t n_new;         /* frames that are not in the streams yet */
-    const int64_t *tokens; /* (n_new,): what they will be called. All-zero padding at a reset is left out */
+    const int64_t *tokens; /* (n_new,): their tokens. All-zero padding at a reset is left out */
     const uint8_t *frames; /* (n_new, frame_bytes): a copy */
-    int64_t n_freed;       /* blocks that nobody needs since the last sb3x_let_go; they are not used again before it */
+    int64_t n_freed;       /* blocks that were freed since the last sb3x_let_go; they are not reused before the next one */
     const int64_t *freed;  /* (n_freed,) */
 } sb3x_changes;
 
 /* Plan to write the observations of one step: all streams, all columns. `first` and `second` are
-   (n_streams, stack * frame_bytes); `second` is not read where there is one column. Compares, and reserves all memory that the
-   write may need; changes no cell. The observations must stay where they are until the commit, or the next plan.
+   (n_streams, stack * frame_bytes); `second` is not read if there is one column. Compares, and reserves all memory that the
+   write may need; changes no cell. The observations must stay in place until the commit or the next plan.
 
-   SB3X_FRAMES_CODEC may answer SB3X_ENCODE: for each stream and part that sb3x_full_piece tells, call sb3x_give_encoded, then
-   call this function again with the same arguments and `resume` = 1.
-   SB3X_FRAMES_OUTSIDE: `changes` tells the frames to keep, and freed blocks must have been let go of before. */
+   SB3X_FRAMES_CODEC may return SB3X_ENCODE: for each piece that sb3x_full_piece returns, call sb3x_give_encoded. Then call this
+   function again with the same arguments and `resume` = 1.
+   SB3X_FRAMES_OUTSIDE: `changes` lists the frames to keep. sb3x_let_go must have been called for freed blocks. */
 SB3X_API int32_t sb3x_plan(sb3x_store *store, int64_t slot, const uint8_t *first, const uint8_t *second, int32_t resume,
                            sb3x_changes *changes);
 
-/* Write what was planned last. Cannot fail, and does nothing where nothing is planned, or where the plan has answered SB3X_ENCODE.
-   `changes`, which may be NULL, tells the freed blocks of SB3X_FRAMES_OUTSIDE. */
+/* Write what was planned last. Cannot fail. Does nothing if nothing is planned, or if the plan has returned SB3X_ENCODE.
+   `changes`, which may be NULL, lists the freed blocks of SB3X_FRAMES_OUTSIDE. */
 SB3X_API int32_t sb3x_commit(sb3x_store *store, sb3x_changes *changes);
 
-/* Where the next piece lies that the plan needs encoded: its (n_frames, frame_bytes); NULL if none. */
+/* The next piece that the plan needs encoded, (n_frames, frame_bytes); NULL if there is none. */
 SB3X_API const uint8_t *sb3x_full_piece(sb3x_store *store, int64_t *stream, int64_t *part, int64_t *n_frames);
 
-/* The codec that this piece is to be encoded by: that of its block, or, if that is not open yet, of new blocks. -1 if there is no
-   such piece. */
+/* The codec for this piece: that of its block, or of new blocks if the block is not open yet. -1 if there is no such piece. */
 SB3X_API int64_t sb3x_codec_of(const sb3x_store *store, int64_t stream, int64_t part);
 
-/* The encoded bytes of that piece, which are copied; length 0 keeps the frames as they are. */
+/* The encoded bytes of that piece, which are copied. Length 0 keeps the frames uncompressed. */
 SB3X_API int32_t sb3x_give_encoded(sb3x_store *store, int64_t stream, int64_t part, const uint8_t *data, int64_t length);
 
-/* ---- writing anywhere. A plan that was not committed is forgotten. */
+/* ---- writing anywhere. Discards a plan that was not committed. */
 
 /* Write n observations into cells of one column, in this order. Each of them is written whole or not at all. Not for
    SB3X_FRAMES_OUTSIDE.
-   `*done` is -1 for a new call and how many are written afterwards, also where an error is returned. After SB3X_ENCODE, see
-   sb3x_plan, the call is repeated with the `*done` that it left. */
+   `*done` is -1 for a new call. Afterwards it is the number of written observations, also after an error. After SB3X_ENCODE, see
+   sb3x_plan, repeat the call with the `*done` that it left. */
 SB3X_API int32_t sb3x_write(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n, const uint8_t *observations,
                             int64_t *done);
 
@@ -158,16 +157,16 @@ SB3X_API int32_t sb3x_write(sb3x_store *store, int64_t column, const int64_t *ce
    A planned write is forgotten. `changes` tells what was freed, see below. */
 SB3X_API int32_t sb3x_erase(sb3x_store *store, const int64_t *cells, int64_t n, sb3x_changes *changes);
 
-/* ---- SB3X_FRAMES_OUTSIDE: plan, keep the new frames, commit, let go of what is freed */
+/* ---- SB3X_FRAMES_OUTSIDE: plan, keep the new frames, commit, drop the frames of freed blocks */
 
 /* Plan to write n observations of one column, whose cells belong to different streams. */
 SB3X_API int32_t sb3x_plan_cells(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n,
                                  const uint8_t *observations, sb3x_changes *changes);
 
-/* The blocks that were freed and not let go of yet. */
+/* The blocks that were freed since the last sb3x_let_go. */
 SB3X_API void sb3x_freed(const sb3x_store *store, sb3x_changes *changes);
 
-/* The caller has let go of all freed blocks: they may be used again. */
+/* The caller has dropped the frames of all freed blocks, which may be reused now. */
 SB3X_API void sb3x_let_go(sb3x_store *store);
 
 /* The tokens of all frames of observations, each once: `distinct`, in the order of their first use; `order` is
@@ -176,7 +175,7 @@ SB3X_API void sb3x_let_go(sb3x_store *store);
 SB3X_API int32_t sb3x_tokens(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                              int64_t *distinct, int64_t *order, int64_t *n_distinct);
 
-/* How many tokens there are, freed ones included: all of them are smaller. */
+/* The end of the range of tokens, including freed ones. */
 SB3X_API int64_t sb3x_token_end(const sb3x_store *store);
 
 /* ---- reading */
@@ -187,8 +186,8 @@ enum { SB3X_FIRST_COLUMN = 1, SB3X_SECOND_COLUMN = 2, SB3X_BOTH_COLUMNS = 3 };
 typedef struct {
     int64_t n;
     int64_t *pieces;        /* (n,): numbers, ascending */
-    int64_t *codecs;        /* (n,): who has encoded them */
-    int64_t *begins;        /* (n,): where their bytes begin in what sb3x_coded_bytes copies */
+    int64_t *codecs;        /* (n,): their codecs */
+    int64_t *begins;        /* (n,): where their bytes begin in the output of sb3x_coded_bytes */
     int64_t *lengths;       /* (n,) */
     int64_t *n_frames;      /* (n,): how many of their first frames are needed */
     const uint8_t **frames; /* (n,): where the caller has decoded them to */
@@ -196,11 +195,11 @@ typedef struct {
 
 /* Copy observations to `out`: (columns asked for, n, stack * frame_bytes), zeros where nothing was written. Observation i is in
    slot slots[i] and env envs[i]; with envs NULL, slots are cells. `decoded` is NULL, or the result of sb3x_coded_pieces, with
-   `frames` filled in by the caller, who has threads of its own then: those of the core are not used. */
+   `frames` filled in by the caller. Then the threads of the core are not used, because the caller has its own. */
 SB3X_API int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                              const sb3x_decoded *decoded, uint8_t *out);
 
-/* A batch will be read soon: if the last one was large, the threads that will share its work wake up meanwhile. */
+/* A batch will be read soon. If the last one was large, the threads that will share the work wake up. */
 SB3X_API void sb3x_expect_gather(const sb3x_store *store);
 
 /* The pieces that a gather needs decoded, into arrays with room for sb3x_most_pieces(...) entries. `*n_bytes` is how many bytes
@@ -209,23 +208,22 @@ SB3X_API int64_t sb3x_most_pieces(const sb3x_store *store, int64_t n, int32_t co
 SB3X_API int32_t sb3x_coded_pieces(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                                    sb3x_decoded *decoded, int64_t *n_bytes);
 
-/* The bytes of these pieces, one behind the other. */
+/* The bytes of these pieces, one after the other. */
 SB3X_API int32_t sb3x_coded_bytes(sb3x_store *store, const sb3x_decoded *decoded, uint8_t *out);
 
-/* ---- looking */
+/* ---- sizes and checks */
 
 typedef struct {
-    int64_t n_written;    /* cells that hold something, of all columns */
+    int64_t n_written;    /* written cells of all columns */
     int64_t n_blocks;     /* blocks in use */
     int64_t stored_bytes; /* encoded blocks, open blocks and tables */
-    int64_t held_bytes;   /* chunks, dead bytes in them included */
+    int64_t held_bytes;   /* chunks, including the dead bytes in them */
     int64_t live_bytes;   /* sealed blocks */
 } sb3x_usage;
 
 SB3X_API void sb3x_measure(const sb3x_store *store, sb3x_usage *usage);
 
-/* SB3X_OK if every count and link of the store is what its cells imply, else SB3X_CORRUPT. Looks at everything: slow. Or
-   SB3X_NO_MEMORY. */
+/* SB3X_OK if all counts and links of the store are consistent, else SB3X_CORRUPT or SB3X_NO_MEMORY. Slow. */
 SB3X_API int32_t sb3x_check(const sb3x_store *store);
 
 /* ---- segments: cells with all the blocks that they need, for another store. Not for SB3X_FRAMES_OUTSIDE */
@@ -240,31 +238,31 @@ typedef struct {
     int64_t n_bytes;      /* of all blocks */
 } sb3x_taken;
 
-/* Take cells out, which stay where they are: NULL, with an error, if memory is refused or a cell does not exist. To be used and
-   freed before the store is changed. */
+/* Copy out cells with their blocks; the store does not change. NULL, with an error, if memory is refused or a cell does not exist.
+   Must be used and freed before the store changes. */
 SB3X_API sb3x_segment *sb3x_take(const sb3x_store *store, const int64_t *cells, int64_t n, int32_t *error);
 SB3X_API void sb3x_look_at_segment(const sb3x_segment *segment, sb3x_taken *taken);
-/* The next bytes of its blocks, one block behind the other; how many, 0 at the end. */
+/* Copy the next bytes of its blocks, in order. Returns how many; 0 at the end. */
 SB3X_API int64_t sb3x_read_segment(sb3x_segment *segment, uint8_t *out, int64_t room);
 SB3X_API void sb3x_free_segment(sb3x_segment *segment);
 
 typedef struct sb3x_incoming sb3x_incoming;
 
 /* Receive a segment of a store with the same stack, frame_bytes, block_frames and shape. `table` is that of sb3x_taken, with the
-   codecs' numbers of this store. NULL, with an error, if it cannot be right, or there is no room. A plan is forgotten. Until
-   sb3x_end_receiving nothing else may be written, and the store not be cleared. */
+   codec numbers of this store. NULL, with an error, if it is not valid, or memory is refused. Discards a plan. Until
+   sb3x_end_receiving, nothing else may be written, and the store must not be cleared. */
 SB3X_API sb3x_incoming *sb3x_receive(sb3x_store *store, const int64_t *table, int64_t n_blocks, int32_t *error);
-/* The bytes of the next blocks, all of each. */
+/* The bytes of the next blocks. Blocks must be complete. */
 SB3X_API int32_t sb3x_receive_bytes(sb3x_incoming *incoming, const uint8_t *data, int64_t n);
-/* Put its observations into cells, which may hold others. All bytes must be there. Encoded frames are not looked at: sb3x_gather
-   finds out whether they can be decoded. */
+/* Put its observations into cells, replacing their contents. All bytes must have been received. Encoded frames are not checked here:
+   sb3x_gather reports frames that cannot be decoded. */
 SB3X_API int32_t sb3x_receive_cells(sb3x_incoming *incoming, const int64_t *cells, int64_t n, const int64_t *heads);
-/* To be called in any case. Blocks that no cell needs are let go of. */
+/* Must be called in any case. Frees blocks that no cell needs. */
 SB3X_API void sb3x_end_receiving(sb3x_incoming *incoming);
 
 /* ---- codecs: stateless */
 
-/* How the bytes of a frame lie; see sb3x_config. */
+/* The layout of the bytes of a frame; see sb3x_config. */
 typedef struct {
     int64_t bytes;
     int64_t row;
@@ -272,20 +270,20 @@ typedef struct {
     int64_t item;
 } sb3x_shape;
 
-/* `delta`: frames as what has changed since the one before, the first of them since `base` (NULL for zeros). The bytes written, or
-   -1 if they do not fit into `room`. */
+/* `delta`: frames as changes since the previous frame, the first since `base` (NULL for zeros). Returns the number of bytes written,
+   or -1 if they do not fit into `room`. */
 SB3X_API int64_t sb3x_delta_encode(const sb3x_shape *shape, const uint8_t *frames, int64_t n_frames, const uint8_t *base,
                                    uint8_t *out, int64_t room);
-/* The first n_frames frames of n encoded bytes. */
+/* Decode the first n_frames frames of n encoded bytes. */
 SB3X_API int32_t sb3x_delta_decode(const sb3x_shape *shape, const uint8_t *data, int64_t n, const uint8_t *base,
                                    int64_t n_frames, uint8_t *out);
 
 /* Runs of equal items of 1, 2, 4 or 8 bytes, none longer than `longest`, or than fits into a length; lengths are numbers of
    length_bytes (1, 2, 4 or 8).
-   The number of runs, or -1 if there are more than `most`. */
+   Returns the number of runs, or -1 if there are more than `most`. */
 SB3X_API int64_t sb3x_find_runs(const uint8_t *items, int64_t n, int32_t item_bytes, uint64_t longest, int64_t most,
                                 int32_t length_bytes, uint8_t *values, uint8_t *lengths);
-/* Write runs until n items are there; the number of items written. */
+/* Write runs until there are n items. Returns the number of items written. */
 SB3X_API int64_t sb3x_write_runs(const uint8_t *values, const uint8_t *lengths, int64_t n_runs, int32_t item_bytes,
                                  int32_t length_bytes, uint8_t *items, int64_t n);
 
@@ -297,8 +295,8 @@ SB3X_API void sb3x_join(const uint8_t *planes, int64_t n, int64_t n_pixels, int6
 SB3X_API int32_t sb3x_cells(const int64_t *slots, const int64_t *envs, int64_t n, int64_t n_slots, int64_t n_streams,
                             int64_t *cells);
 
-/* Rows of row_bytes each by number: row i of `out` is row numbers[i] of `rows`. SB3X_BAD_CELL, with nothing written, if there
-   are not as many rows. */
+/* Copy rows of row_bytes each by number: row i of `out` is row numbers[i] of `rows`. SB3X_BAD_CELL, with nothing written, if a row
+   does not exist. */
 SB3X_API int32_t sb3x_select_rows(const uint8_t *rows, int64_t n_rows, int64_t row_bytes, const int32_t *numbers, int64_t n,
                                   uint8_t *out);
 

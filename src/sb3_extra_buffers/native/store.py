@@ -270,7 +270,7 @@ class NativeStore:
         return CodedPieces(data, codecs, begins, lengths, n_frames, decoded)
 
     def tokens(self, slots: Ints, envs: Ints | None, columns: int) -> tuple[Ints, Ints]:
-        """The tokens of all frames of observations, each once, and the positions ``(columns, n, stack)`` of each frame's token."""
+        """The tokens of all frames of observations, each once, and each frame's position in them ``(columns, n, stack)``."""
         n = len(slots) * (columns.bit_count()) * self.stack
         distinct, order, count = np.empty(n, np.int64), np.empty(n, np.int64), c_int64()
         status = self.core.sb3x_tokens(
