@@ -1,9 +1,9 @@
-"""Words where SB3 has none: `model.load_replay_buffer` with a file of SB3's own buffer, or with one that is no pickle.
+"""Warnings and errors that SB3's `model.load_replay_buffer` does not have.
 
-`model.load_replay_buffer(path)` puts whatever the file holds in the place of the model's buffer. With SB3's own buffer in a
-model that was made with one of ours, that takes a hundred times the memory: a warning says so. A file of `buffer.save` or a
-checkpoint folder is no pickle: an error names `load_buffer`. SB3 gives a buffer no word in this, so its method is wrapped,
-once, when the replay buffers are imported. What the method does stays the same.
+It replaces the model's buffer by the one in the file. If that is SB3's own buffer and the model was made with a compressed
+one, it may take a hundred times the memory: then a warning says so. A file of `buffer.save` or a checkpoint folder is not a
+pickle: then an error names `load_buffer`. SB3 calls no method of the buffer here, so its own method is wrapped, once, when the
+replay buffers are imported. Otherwise it does the same as before.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@
 #define SB3X_API __attribute__((visibility("default")))
 #endif
 
-/* The binding refuses a library with another version than its own: it would pass other arguments. */
+/* The binding refuses a library of another version, because it would pass other arguments. */
 #define SB3X_VERSION 6
 
 enum {
@@ -157,13 +157,13 @@ SB3X_API int32_t sb3x_write(sb3x_store *store, int64_t column, const int64_t *ce
    A planned write is forgotten. `changes` tells what was freed, see below. */
 SB3X_API int32_t sb3x_erase(sb3x_store *store, const int64_t *cells, int64_t n, sb3x_changes *changes);
 
-/* ---- SB3X_FRAMES_OUTSIDE: plan, keep the new frames, commit, let go of what is freed */
+/* ---- SB3X_FRAMES_OUTSIDE: plan, keep the new frames, commit, drop the frames of freed blocks */
 
 /* Plan to write n observations of one column, whose cells belong to different streams. */
 SB3X_API int32_t sb3x_plan_cells(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n,
                                  const uint8_t *observations, sb3x_changes *changes);
 
-/* The blocks that were freed and not let go of yet. */
+/* The blocks that were freed since the last sb3x_let_go. */
 SB3X_API void sb3x_freed(const sb3x_store *store, sb3x_changes *changes);
 
 /* The caller has dropped the frames of all freed blocks, which may be reused now. */

@@ -18,9 +18,9 @@ UNFINISHED = ".unfinished"
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, follow_links: bool = True) -> Iterator[BinaryIO]:
-    """Write a file beside the old one; it takes the old one's place when all of it is on the disk.
+    """Write a new file, which replaces the old one when it is completely on the disk.
 
-    If anything is raised, the old one stays as it is, and what was written is removed.
+    After an exception, the old file is as it was, and the new one is removed.
 
     :param follow_links: replace what a link points to, not the link. Not in a folder that somebody else may have made
     """

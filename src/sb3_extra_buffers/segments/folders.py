@@ -3,8 +3,8 @@
     checkpoint.json              the newest complete state: the buffer, its files with checksums, and the other files
     <life>-<first>-<count>.sb3x  segments; steps are counted from the first one that the buffer ever got
 
-Segments are written first, then the list takes the old one's place, then files that it does not name are removed. So a crash
-at any moment leaves the state before or the state after. A segment whose steps have changed is written anew. Arrays that
+Segments are written first, then the list is replaced, then files that it does not name are removed. So a crash at any moment
+leaves either the old or the new state. A segment whose steps have changed is written again. Arrays that
 change all the time, as priorities do, are written each time, to a file of their own.
 """
 
@@ -44,11 +44,11 @@ _FEW_STEPS, _FEW_BYTES = 1000, 1 << 20
 _MOST_FILES = 500
 #: Names of files have so many digits for a step.
 _MOST_STEPS = 10**12
-#: How often a folder is read that is written to meanwhile.
+#: How often reading is tried while another process writes to the folder.
 _MOST_TRIES = 20
 #: How often to look whether a thread has begun, a hundredth of a second apart.
 _START_TRIES = 100
-#: Names of files that a checkpoint may remove: those it has written, finished or not. All others are the user's.
+#: Names of files that a checkpoint may remove: those it has written, finished or not. All others belong to the user.
 _SEGMENT_NAME = r"[0-9a-f]{12}-\d{12}-\d+-[0-9a-f]{8}\.sb3x"
 _NAMES = rf"{_SEGMENT_NAME}|(model|vecnormalize)-\d+-[0-9a-f]{{8}}\.(zip|pkl)"
 _OURS = re.compile(rf"{_NAMES}|({_NAMES}|checkpoint\.json)\.[0-9a-f]{{8}}{re.escape(UNFINISHED)}")
@@ -147,7 +147,7 @@ def read_list(folder: Path) -> Checkpoint:
 
 
 def write_list(folder: Path, extra: dict[str, Any]) -> None:
-    """A checkpoint without a buffer: what else is listed in it."""
+    """Write a checkpoint without a buffer, with only the extra entries."""
     checkpoint = Checkpoint("", 0, {}, extra=extra)
     with replacing(folder / LIST, follow_links=False) as file:
         file.write(checkpoint.to_json())
@@ -261,8 +261,8 @@ class CheckpointWriter:
     ) -> list[Path]:
         """Write a checkpoint. Returns the new files.
 
-        :param life: of the buffer: another one has nothing in common with the old files
-        :param age: steps that the buffer ever got
+        :param life: of the buffer; with another one, no old file can be used
+        :param age: number of steps ever added
         :param changes: how often observations were overwritten; if it changes, they are written anew
         :param extra: to be listed too, with the names of its own files as `files`; what is listed now if it is None
         :param background: return when all is copied; a thread writes it. `wait` raises what it has raised
@@ -316,7 +316,7 @@ class CheckpointWriter:
         if self._thread is not None:
             for _ in range(_START_TRIES):  # Ctrl-C may have come while it started, and before it says so
                 if self._thread.ident is not None:
-                    self._thread.join()  # forgotten only when it has ended: it must not run beside the next one
+                    self._thread.join()  # dropped only when it has ended: it must not run beside the next one
                     break
                 time.sleep(0.01)
             self._thread = None

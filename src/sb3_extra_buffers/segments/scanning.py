@@ -36,7 +36,7 @@ class Finding:
 
     @property
     def steps(self) -> int:
-        """Steps that can be used."""
+        """Number of usable steps."""
         return int(self.segment.header["count"]) if self.segment is not None and self.is_usable else 0
 
 
@@ -58,7 +58,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
-    """A buffer of all undamaged segments, and its steps after which some are missing."""
+    """A buffer of all undamaged segments, and the steps that are followed by a gap."""
     kept = [one for one in findings if one.is_usable]
     if not kept:
         raise CorruptDataError("No segment is undamaged: nothing can be saved")

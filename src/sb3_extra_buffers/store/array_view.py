@@ -44,14 +44,14 @@ class Reader:
 
     def __init__(self, leaf: LeafStore, n_columns: int = 1, handed_out: list[Any] | None = None) -> None:
         self._leaf, self._columns = leaf, tuple(range(n_columns))
-        self._batch_thread = 0  # that makes a batch; 0 for none
+        self._batch_thread = 0  # the thread that makes a batch; 0 for none
         self._is_pairs = True
         self._ahead_cells: tuple[bytes, bytes] = (b"", b"")  # compared as bytes, which is quick
         self._ahead: dict[int, Any] = {}
         self._handed_out = [] if handed_out is None else handed_out
 
     def begin(self, *, is_pairs: bool = True) -> None:
-        """This thread makes a batch from now on.
+        """Begin a batch, which this thread makes.
 
         :param is_pairs: all columns will be read with the same index arrays
         """

@@ -187,12 +187,12 @@ def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | N
             extract.parts(), extract.chosen,
         )  # fmt: skip
         return
-    written = np.flatnonzero(heads.any(axis=1) | store.is_written(cells))  # others are zeros here and there
+    written = np.flatnonzero(heads.any(axis=1) | store.is_written(cells))  # all others are zeros in both
     _copy(restored(extract), written, store, cells[written])
 
 
 def restored(extract: Extract) -> BlockStore:
-    """A store of its own for an extract. Its cells are one stream: they do not depend on which one they belong to."""
+    """A temporary store for an extract. It has one stream: reading does not depend on the stream of a cell."""
     heads = np.ascontiguousarray(extract.heads)
     try:
         store = BlockStore(

@@ -40,7 +40,7 @@ class LeafStore:
         #: A WaitingStore until the layout is known, then the store that the plan builds.
         self.store: Store = WaitingStore(layouts[-1], plan) if self._detector else plan.build(layouts[0])
         self._n_rewrites = 0
-        #: Whether observations are so small that SB3's own assignments may write them, one column at a time.
+        #: Whether observations are so small that SB3's own assignments write them, one column at a time.
         self.is_direct = isinstance(self.store, RowStore)
 
     @property
@@ -74,7 +74,7 @@ class LeafStore:
         """See `Store.write`."""
         with self.lock:
             self._n_rewrites += 1
-            # Not while a step is prepared, which would not come along into the new store: the next one shows the layout too.
+            # Not while a step is prepared, which would not move to the new store. The next write shows the layout too.
             if isinstance(self.store, WaitingStore) and not self.store.is_prepared:
                 self._look_at((cells % self.plan.n_streams).tolist(), (observations,))
             self.store.write(column, cells, observations)

@@ -69,7 +69,7 @@ def _remove(path: Path, lock: IO[Any], owner: int) -> None:
 
 
 def _try_lock(file: IO[Any]) -> bool:
-    """Whether the lock is ours now. Where there are no such locks, folders of killed processes stay."""
+    """Try to take the lock. Where the system has no such locks, folders of killed processes stay."""
     if not _HAS_LOCKS:
         return False
     try:
