@@ -32,7 +32,12 @@ from sb3_extra_buffers.errors import FallbackWarning, MissingBackendError
 from sb3_extra_buffers.recording import RecordBuffer
 
 #: Modules that are about one optional package and import it at once.
-ABOUT_OPTIONAL = ("sb3_extra_buffers.contrib.", "sb3_extra_buffers.codecs.rle_jit")
+ABOUT_OPTIONAL = (
+    "sb3_extra_buffers.codecs.rle_jit",
+    "sb3_extra_buffers.contrib.",
+    "sb3_extra_buffers.prioritized.quantiles",
+    "sb3_extra_buffers.viewer.",
+)
 
 
 # ---- without extras
@@ -144,6 +149,14 @@ def use_cameras() -> None:
     gym.make("CarRacing-v3").close()
 
 
+def use_viewer() -> None:
+    from sb3_extra_buffers.viewer import Viewer
+
+    with tempfile.TemporaryDirectory() as folder:
+        record().save(Path(folder, "record.sb3x"))
+        Viewer(Path(folder, "record.sb3x"), port=0).start().stop()
+
+
 def use_zoo() -> None:
     importlib.import_module("rl_zoo3.train")
 
@@ -170,6 +183,7 @@ FEATURES = {
     "Minari": Feature({"minari"}, use_minari),
     "progress bar": Feature({"extra"}, use_progress_bar, None),
     "cameras": Feature({"cameras"}, use_cameras, None),
+    "viewer": Feature({"viewer"}, use_viewer),
     "RL Zoo": Feature({"zoo"}, use_zoo, None),
 }
 
