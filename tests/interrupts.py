@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sb3_extra_buffers.store import locks
+
 _HERE = str(Path(__file__).parent)  # what is in this folder is not interrupted
 
 
@@ -57,6 +59,7 @@ class Interrupts:
             finally:
                 sys.settrace(None)
                 sys.setprofile(None)
+                release_locks()
 
     def at_call(self, number: int, call: Callable[[], Any]) -> None:
         """Raise at the beginning of a function of Python, or the return of any, with this number, counted from 1."""
@@ -93,6 +96,16 @@ def _quiet_callbacks() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+
+
+def release_locks() -> None:
+    """Release the buffers' locks that this thread still holds: a fork would wait for them for ever.
+
+    Only `at_bytecode` leaves some, between a `with` statement and its block, where Python never looks for signals.
+    """
+    for lock in [reference() for reference in locks._locks.values()]:
+        while lock is not None and lock._is_owned():
+            lock.release()
 
 
 def is_free(lock: Any) -> bool:

@@ -257,10 +257,16 @@ def test_the_command_refuses_what_cannot_be_viewed(tmp_path: Path, capsys: pytes
     (tmp_path / "pickle.pkl").write_bytes(b"\x80\x04N.")
     for arguments, text in (
         (["nothing.sb3x"], "No file"), ([tmp_path / "empty"], "without a checkpoint"), ([tmp_path / "pickle.pkl"], "--trust"),
-        ([tmp_path, "--port", "99999"], "between 0 and 65535"),
     ):  # fmt: skip
         assert main(["view", *map(str, arguments), "--no-browser"]) == 2
         assert text in capsys.readouterr().err
+
+
+def test_a_port_that_cannot_be_is_refused(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for said in ("99999", "-1", "1e3", "http"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["view", str(saved), "--no-browser", "--port", said])
+        assert "--port: must be between 0 and 65535" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_said(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,13 @@ def whole_number(text: str, least: int) -> int:
     return int(value)
 
 
+def port(text: str) -> int:
+    """The port of an address; 0 asks the system for a free one."""
+    if not text.strip().isdecimal() or int(text) >= 2**16:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 65535, got {text!r}")
+    return int(text)
+
+
 def byte_size(text: str) -> int:
     """Bytes, written as ``8GB``, ``500MB`` or ``8GiB``."""
     match = _BYTES.fullmatch(text.strip())

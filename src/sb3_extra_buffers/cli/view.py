@@ -12,13 +12,14 @@ import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
 
-from sb3_extra_buffers.cli.opening import add_trust, open_buffer, write_buffer
+from sb3_extra_buffers.cli.arguments import port
+from sb3_extra_buffers.cli.opening import add_trust, check_segments, open_buffer, write_buffer
 from sb3_extra_buffers.cli.output import say, show_json
 
 HELP = "look at saved buffers in the browser"
 EXAMPLES = """\
   sb3-extra-buffers view buffer.sb3x
-  sb3-extra-buffers view run                     # a checkpoint folder, also of a running training
+  sb3-extra-buffers view run  # a checkpoint folder, also of a running training
   sb3-extra-buffers view before.sb3x after.sb3x  # side by side
   sb3-extra-buffers view buffer.sb3x --host 0.0.0.0 --no-browser"""
 
@@ -26,7 +27,7 @@ EXAMPLES = """\
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="saved buffer, checkpoint folder or record")
-    parser.add_argument("--port", type=int, help="port of the page (default: 8733, or a free one; 0: a free one)")
+    parser.add_argument("--port", type=port, help="port of the page (default: 8733, or a free one; 0: a free one)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine alone)")
     parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
     parser.add_argument(
@@ -40,8 +41,6 @@ def run(args: argparse.Namespace) -> int:
     from sb3_extra_buffers.viewer import Viewer
 
     names = [name.strip() for name in args.action_names.split(",")] if args.action_names else None
-    if args.port is not None and not 0 <= args.port < 2**16:
-        raise ValueError(f"--port must be between 0 and 65535, got {args.port}")
     with ExitStack() as stack:
         paths = [_viewable(path, args.trust, stack) for path in args.paths]
         viewer = Viewer(*paths, host=args.host, port=args.port, action_names=names)
@@ -61,9 +60,8 @@ def _viewable(path: Path, trust: bool, stack: ExitStack) -> Path:
     """The path itself, or a file with what is in a pickle."""
     from sb3_extra_buffers.segments.files import is_pickle
 
-    if not path.exists():
-        raise ValueError(f"No file {path}")
     if not is_pickle(path):
+        check_segments(path)
         return path
     from tempfile import TemporaryDirectory
 

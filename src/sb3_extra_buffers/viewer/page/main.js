@@ -11,6 +11,7 @@ const main = document.getElementById("main");
 
 const app = {
   sources: [], params: new URLSearchParams(), player: null,
+  shown: null, // the address of what is shown; null until a new one is
 
   get source() {
     return this.sources[Number(this.params.get("buffer") ?? 0)] ?? this.sources[0];
@@ -32,10 +33,13 @@ const app = {
 
   go(said) { location.hash = this.hash(said); },
 
+  // Say in the address where the view stands now, unless the reader is already on the way to another one.
   replace(said) {
     const hash = this.hash(said);
+    if (location.hash !== this.shown) return;
     this.params = new URLSearchParams(hash.slice(1));
     if (hash !== location.hash) history.replaceState(null, "", hash);
+    this.shown = hash;
   },
 
   async goTo(source, env, step) {
@@ -49,7 +53,8 @@ const app = {
 let turn = 0;
 
 async function render({ follow = false } = {}) {
-  const mine = ++turn;
+  const mine = ++turn, address = location.hash;
+  app.shown = null;
   app.params = new URLSearchParams(location.hash.slice(1));
   chrome();
   const { source, view } = app;
@@ -74,6 +79,8 @@ async function render({ follow = false } = {}) {
     if (main.firstChild !== node || main.children.length > 1) swap(node, follow);
   } catch (error) {
     if (mine === turn) main.replaceChildren(problem("This cannot be shown.", error.message));
+  } finally {
+    if (mine === turn) app.shown = address;
   }
 }
 
