@@ -17,7 +17,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
-N_ENVS, TRANSITIONS = 4, 20_000
+N_ENVS, TRANSITIONS = 4, 12_000
 SPACE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
 

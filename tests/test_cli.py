@@ -225,12 +225,22 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize(("args", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_line_and_exit_code_2(args: list[str], message: str) -> None:
-    process = run(*args)
-    assert process.returncode == 2
-    assert message in process.stderr
-    assert len(process.stderr.splitlines()) == 1
-    assert process.stdout == ""
+def test_a_mistake_is_one_line_and_exit_code_2(args: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: Any = main(args)
+    except SystemExit as ended:  # as argparse does
+        code = ended.code
+    printed = capsys.readouterr()
+    assert code == 2
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert printed.out == ""
+
+
+def test_the_process_ends_as_the_command_does() -> None:
+    for args in (["trane"], ["inspect", "no-such-file.pkl"]):
+        process = run(*args)
+        assert (process.returncode, len(process.stderr.splitlines()), process.stdout) == (2, 1, "")
 
 
 @pytest.mark.parametrize(

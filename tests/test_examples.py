@@ -53,11 +53,9 @@ FEW = ("--total-timesteps", "200", "--n-envs", "1", "--device", "cpu")
 LEARN = ("--buffer-size", "150", "--learning-starts", "160")
 TRAINING = {
     "PPO on Pong": ("example_train_rollout", *FEW),
-    "PPO on MsPacman": ("example_train_rollout", "--game", "mspacman", *FEW),
     "DQN": ("example_train_replay", *LEARN, *FEW),
     "n-step DQN": ("example_train_replay", "--n-step", "3", *LEARN, *FEW),
     "masks": ("example_train_dqn_vizdoom", "--obs", "labels", *LEARN, *FEW),
-    "RGB": ("example_train_dqn_vizdoom", "--obs", "rgb", *LEARN, *FEW),
     "masks and RGB": ("example_train_dqn_vizdoom", "--obs", "both", *LEARN, *FEW),
     "HER": ("example_train_her", *FEW),
     "RecurrentPPO": ("example_train_recurrent_ppo", *FEW),

@@ -52,7 +52,7 @@ def test_a_memory_survives_an_interrupt_before_every_bytecode(
     for name in ("put", "free", "compact", "flush", "clear"):
         number = 0
         while True:
-            number += 1 if number < 60 or FAULTS >= 10_000 else int(rng.integers(1, 40))
+            number += 1 if number < 20 or FAULTS >= 10_000 else int(rng.integers(1, 60))
             if len(kept) < 60:
                 free_tokens = np.array([token for token in range(100) if token not in kept])
                 put(free_tokens[:40], new_frames(40))

@@ -1,4 +1,4 @@
-"""What the process really takes: 20,000 Atari transitions in at most 2 % of SB3's memory."""
+"""What the process really takes: 12,000 Atari transitions in at most 2 % of SB3's memory."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def programs(has_sanitizers: bool) -> Path:
     return build
 
 
-@pytest.mark.parametrize(("variant", "rounds"), [("asan", 3), ("plain", 1)])
+@pytest.mark.parametrize(("variant", "rounds"), [("asan", 1), ("plain", 1)])
 def test_stores_equal_plain_arrays(programs: Path, variant: str, rounds: int) -> None:
     printed = succeed(programs / variant / "tests", "-r", str(rounds))
     assert printed.count("ok") >= 10

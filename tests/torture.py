@@ -33,6 +33,8 @@ from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 SPACE = spaces.Box(0, 255, (4, 24, 24), np.uint8)
 SLOTS, N_ENVS = 400, 2
+#: What a child says when it is about to save. Only then the time to its end begins, or a busy machine would save nothing.
+READY = b"r"
 
 
 def observation(step: int) -> np.ndarray:
@@ -74,6 +76,7 @@ def saves_for_ever(path: Path, report: int, *, folder: bool, seed: int) -> None:
     if (path / "checkpoint.json").exists() if folder else path.exists():
         buffer = load_buffer(path, device="cpu", truncate_last_traj=False)
         step = int(buffer.rewards[buffer._kept_slots()[-1], 0]) + 1
+    os.write(report, READY)
     while True:
         for _ in range(rng.randrange(1, 60)):
             add(buffer, step)
@@ -97,6 +100,7 @@ def kill_while_saving(path: Path, *, folder: bool, seed: int, longest: float = 0
         finally:
             os._exit(9)
     os.close(into)
+    assert os.read(out, len(READY)) == READY
     time.sleep(random.Random(seed).uniform(0.001, longest))
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
