@@ -56,6 +56,7 @@ TRAINING = {
     "PPO on MsPacman": ("example_train_rollout", "--game", "mspacman", *FEW),
     "DQN": ("example_train_replay", *LEARN, *FEW),
     "n-step DQN": ("example_train_replay", "--n-step", "3", *LEARN, *FEW),
+    "recorded play": ("example_train_dqn_offline", "--recorded-steps", "100", "--offline-steps", "3", *LEARN, *FEW),
     "masks": ("example_train_dqn_vizdoom", "--obs", "labels", *LEARN, *FEW),
     "RGB": ("example_train_dqn_vizdoom", "--obs", "rgb", *LEARN, *FEW),
     "masks and RGB": ("example_train_dqn_vizdoom", "--obs", "both", *LEARN, *FEW),
