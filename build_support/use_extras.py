@@ -12,7 +12,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from sb3_extra_buffers import load_buffer
 from sb3_extra_buffers.cli import main as command_line
 from sb3_extra_buffers.codecs import CODECS
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.datasets import from_d4rl
 from sb3_extra_buffers.errors import FallbackWarning, MissingBackendError
 from sb3_extra_buffers.recording import RecordBuffer
 
@@ -139,6 +140,19 @@ def use_minari() -> None:
     record().to_minari("check/extras-v0", action_space=spaces.Discrete(2))
 
 
+def use_d4rl() -> None:
+    with suppress(FileNotFoundError):
+        from_d4rl("missing.hdf5")  # asks for h5py first
+    import h5py
+
+    with tempfile.TemporaryDirectory() as folder:
+        with h5py.File(Path(folder, "steps.hdf5"), "w") as file:
+            for name, array in (("observations", np.zeros((9, 3))), ("actions", np.zeros((9, 2))), ("rewards", np.zeros(9))):
+                file[name] = array
+            file["terminals"] = np.arange(9) % 3 == 2
+        assert from_d4rl(Path(folder, "steps.hdf5"), max_episode_steps=10).size() == 9
+
+
 def use_progress_bar() -> None:
     DQN("MlpPolicy", "CartPole-v1", replay_buffer_class=CompressedReplayBuffer, device="cpu").learn(50, progress_bar=True)
 
@@ -174,13 +188,14 @@ FEATURES = {
     "zstd": Feature({"zstd", "fast"}, codec("zstd3")),
     "lz4-frame": Feature({"lz4", "fast"}, codec("lz4-frame/1")),
     "lz4-block": Feature({"lz4", "fast"}, codec("lz4-block")),
-    "igzip": Feature({"isal", "fast"}, codec("igzip1"), FallbackWarning),
+    "igzip": Feature({"isal", "fast", "datasets"}, codec("igzip1"), FallbackWarning),
     "rle-jit": Feature({"numba"}, codec("rle-jit"), FallbackWarning),
     "Atari": Feature({"atari", "extra"}, use_atari),
     "ViZDoom": Feature({"vizdoom"}, use_vizdoom),
     "sb3-contrib": Feature({"contrib", "zoo"}, use_contrib),
     "MP4": Feature({"video"}, use_video),
-    "Minari": Feature({"minari"}, use_minari),
+    "Minari": Feature({"minari", "datasets"}, use_minari),
+    "D4RL": Feature({"minari", "datasets"}, use_d4rl),
     "progress bar": Feature({"extra"}, use_progress_bar, None),
     "cameras": Feature({"cameras"}, use_cameras, None),
     "viewer": Feature({"viewer"}, use_viewer),

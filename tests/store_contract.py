@@ -111,6 +111,41 @@ class StoreContract:
         assert store.memory_usage().raw_bytes == 0
         assert_reads_as(store, np.zeros_like(model))
 
+    @PROFILE
+    @given(
+        layout=LAYOUTS, n_streams=STREAMS, n_columns=st.integers(1, 2), extra=st.sampled_from([0, 1, 12]),
+        kinds=st.lists(st.sampled_from(["shift", "shift", "same", "reset", "jump", "byte"]), min_size=1, max_size=40),
+        at_once=st.integers(1, 40), seed=st.integers(0, 999),
+    )  # fmt: skip
+    def test_many_steps_at_once_are_as_one_after_the_other(
+        self, layout: FrameLayout, n_streams: int, n_columns: int, extra: int, kinds: list[str], at_once: int, seed: int
+    ) -> None:
+        rng, n = np.random.default_rng(seed), len(kinds)
+        seen = [[random_bytes(layout, rng)] for _ in range(n_streams)]
+        for kind in kinds:
+            for stream in seen:
+                stream.append(next_observation(kind, stream[-1], layout, rng))
+        steps = np.moveaxis(np.array(seen), 0, 1)  # (n + 1, n_streams, ...): next_obs is a view that overlaps obs
+        if n_streams % 2:
+            steps = np.ascontiguousarray(steps)
+        store = self.make(layout, 2 * n * n_streams, n_streams=n_streams, n_columns=n_columns, extra=extra)
+        single = self.make(layout, 2 * n * n_streams, n_streams=n_streams, n_columns=n_columns, extra=extra)
+        for first in range(0, n, at_once):
+            last = min(first + at_once, n)
+            store.write_steps(n + first, (steps[first:last], steps[first + 1 : last + 1])[:n_columns])
+        for i in range(n):
+            single.write_step(n + i, tuple(np.ascontiguousarray(steps[i + k]) for k in range(n_columns)))
+        check_invariants(store)
+        model = np.zeros((n_columns, 2 * n * n_streams, *layout.shape), layout.dtype)
+        for k in range(n_columns):
+            model[k, n * n_streams :] = steps[k : n + k].reshape(n * n_streams, *layout.shape)
+        assert_reads_as(store, model)
+        assert store.memory_usage() == single.memory_usage()
+        store.write_steps(0, tuple(steps[:0] for _ in range(n_columns)))
+        with pytest.raises(IndexError):
+            store.write_steps(2 * n, tuple(steps[:1] for _ in range(n_columns)))
+        assert_reads_as(store, model)
+
     def test_unwritten_cells_read_as_zeros(self) -> None:
         store = self.make(FrameLayout((4, 30), np.dtype(np.float32), 4, 0), 10, n_columns=2)
         store.write(0, np.array([3]), np.ones((1, 4, 30), np.float32))

@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"store"},
     {"segments"},
     {"compressed", "contrib", "gpu_buffers", "prioritized", "recording", "vec_buf"},
-    {"training_utils", "persistence", "merging", "converting", "random_state", "resuming", "callbacks", "compat"},
+    {"training_utils", "persistence", "merging", "converting", "random_state", "resuming", "callbacks", "compat", "datasets"},
     {"bench", "viewer"},
     {"cli", "distributed", "__main__"},
     {"__init__"},
@@ -36,6 +36,9 @@ ALLOWED = {
     ("resuming", "persistence"),
     ("resuming", "random_state"),
     ("callbacks", "resuming"),
+    ("resuming", "datasets"),
+    ("datasets", "persistence"),
+    ("datasets", "training_utils"),
 }
 #: Packages from outside that a part must not import. `store.device` is torch memory, the exception that DESIGN.md names.
 FORBIDDEN: dict[str, set[str]] = {

@@ -256,3 +256,17 @@ def test_a_choice_is_resumed_where_another_library_is_installed(
         again.write(0, np.array([t]), frames[t : t + 1])
     assert again.codec.name in (saved_by, loaded_by)
     assert np.array_equal(again.read(0, np.arange(300)), frames)
+
+
+@pytest.mark.parametrize("scene", [still, noise, bars])
+@pytest.mark.parametrize("at_once", [1, 7, 400])
+def test_many_steps_at_once_lead_to_the_same_choices(scene: Scene, at_once: int) -> None:
+    n = 300
+    frames = np.stack([*islice(still(GRAY), 40), *islice(scene(GRAY), n - 39)]).reshape(n + 1, 1, *GRAY.shape)
+    many, single = (BlockStore(GRAY, n, "auto", n_columns=2) for _ in range(2))
+    for first in range(0, n, at_once):
+        many.write_steps(first, (frames[:-1][first : first + at_once], frames[1:][first : first + at_once]))
+    for i in range(n):
+        single.write_step(i, (frames[i], frames[i + 1]))
+    assert many.memory_usage() == single.memory_usage()
+    assert "until others have been tried" not in many.reason

@@ -53,7 +53,7 @@ def test_drawings_are_in_the_page_and_follow_its_theme(html: Callable[[str], str
         assert not re.search(r"(fill|stroke|style)=|<style", path.read_text()), f"{path.name} sets a colour of its own"
 
 
-@pytest.mark.parametrize("package", ["compressed", "contrib", "gpu_buffers", "recording", "vec_buf"])
+@pytest.mark.parametrize("package", ["compressed", "contrib", "datasets", "gpu_buffers", "recording", "vec_buf"])
 def test_every_public_class_and_function_is_in_the_reference(package: str, html: Callable[[str], str]) -> None:
     module = importlib.import_module(f"sb3_extra_buffers.{package}")
     page = html("api")

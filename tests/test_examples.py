@@ -55,6 +55,7 @@ TRAINING = {
     "PPO on Pong": ("example_train_rollout", *FEW),
     "DQN": ("example_train_replay", *LEARN, *FEW),
     "n-step DQN": ("example_train_replay", "--n-step", "3", *LEARN, *FEW),
+    "recorded play": ("example_train_dqn_offline", "--recorded-steps", "100", "--offline-steps", "3", *LEARN, *FEW),
     "masks": ("example_train_dqn_vizdoom", "--obs", "labels", *LEARN, *FEW),
     "masks and RGB": ("example_train_dqn_vizdoom", "--obs", "both", *LEARN, *FEW),
     "HER": ("example_train_her", *FEW),

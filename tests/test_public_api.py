@@ -49,6 +49,9 @@ NAMES: dict[str, set[str]] = {
     "recording": {"BaseRecordBuffer", "DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
     "viewer": {"Viewer"},
+    "datasets": {
+        "OfflineMix", "OfflineMixCallback", "from_d4rl", "from_dqn_replay", "from_episodes", "from_minari", "to_minari",
+    },
     "callbacks": {"BufferCheckpointCallback", "BufferMemoryCallback", "transition_memory"},
     "resuming": {"resume", "save_checkpoint"},
     "persistence": {"load_buffer"},
@@ -64,7 +67,7 @@ NAMES: dict[str, set[str]] = {
     "training_utils.buffer_warmup": {"warm_up"},
     "training_utils.eval_model": {"closing_if", "eval_model", "process_outcome", "progress"},
     "training_utils.filling": {"Buffers", "Filling", "ReplayLike", "cut_off"},
-    "training_utils.play": {"Transitions", "play"},
+    "training_utils.play": {"Transitions", "as_stored", "as_taken", "play"},
     "training_utils.summary": {"RewardSummary", "summarize"},
     "training_utils.vec_env": {"VecEnvClass", "check_counts", "vectorize"},
     "training_utils.vizdoom": {

@@ -23,6 +23,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.episodes import end_last_episode
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
+from sb3_extra_buffers.datasets.offline_mix import OfflineMix
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.persistence import check_spaces, load_buffer
 from sb3_extra_buffers.random_state import random_state, set_random_state
@@ -180,6 +181,9 @@ def _load_replay_buffer(folder: Path, model: Any, arguments: dict[str, Any]) -> 
     if isinstance(buffer, HerReplayBuffer):
         buffer.set_env(model.get_env())
     end_last_episode(buffer)
+    if isinstance(model.replay_buffer, OfflineMix):
+        model.replay_buffer.take_over(buffer)
+        return model.replay_buffer
     return buffer
 
 

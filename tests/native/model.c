@@ -147,6 +147,30 @@ static void draw_step(model *model, operation *drawn) {
         if (once_in(model->from, 16)) show_next(model, i); /* what comes next is no part of this step */
 }
 
+/* Steps of which each goes on from the one before. Of one stream, they are frames one behind the other; of several, observations, the
+   next ones of which are those of the step after. */
+static void draw_steps(model *model, operation *drawn) {
+    const sb3x_config *config = &model->config;
+    const int64_t n = config->n_streams, nbytes = n * model->observation_bytes, size = config->frame_bytes, n_slots = config->n_cells / n;
+    drawn->slot = once_in(model->from, 4) ? below(model->from, n_slots) : model->ring % n_slots;
+    drawn->n = below(model->from, n_slots - drawn->slot + 1);
+    model->ring += drawn->n;
+    drawn->stride = n == 1 && once_in(model->from, 2) ? size : nbytes;
+    drawn->observations = exactly(drawn->n * drawn->stride + nbytes);
+    memcpy(drawn->observations, model->shown, (size_t)nbytes);
+    for (int64_t k = 1; k <= drawn->n; k++) {
+        uint8_t *at = drawn->observations + k * drawn->stride;
+        if (drawn->stride == nbytes) {
+            for (int64_t i = 0; i < n; i++) show_next(model, i);
+            memcpy(at, model->shown, (size_t)nbytes);
+            continue;
+        }
+        memmove(model->shown, model->shown + size, (size_t)(nbytes - size));
+        if (!once_in(model->from, 8)) draw_frame(model, model->shown + nbytes - size);
+        memcpy(at + nbytes - size, model->shown + nbytes - size, (size_t)size);
+    }
+}
+
 /* Cells to copy within the store, and where to: all, moved by some places, or a few, which may be in a row. */
 static void draw_copy(model *model, operation *drawn) {
     const int64_t n_cells = model->config.n_cells, first = below(model->from, n_cells);
@@ -181,15 +205,17 @@ static void draw_write(model *model, operation *drawn) {
 
 operation draw_operation(model *model) {
     static const enum operation_kind often[] = {STEP, STEP, STEP, STEP, STEP, STEP, STEP, STEP,
-                                                WRITE, WRITE, WRITE, PLAN_ONLY, ERASE, RELOAD, KEEP_AS};
+                                                WRITE, WRITE, STEPS, PLAN_ONLY, ERASE, RELOAD, KEEP_AS};
     const sb3x_config *config = &model->config;
     int is_outside = config->frames == SB3X_FRAMES_OUTSIDE;
     operation drawn = {.kind = once_in(model->from, 64) ? CLEAR : often[below(model->from, sizeof often / sizeof *often)]};
+    if (drawn.kind == STEPS && is_outside) drawn.kind = STEP;
     if ((drawn.kind == KEEP_AS || drawn.kind == RELOAD) && is_outside) drawn.kind = ERASE;
     if (drawn.kind == RELOAD && !once_in(model->from, 3)) drawn.kind = COPY;
     switch (drawn.kind) {
         case STEP:
         case PLAN_ONLY: draw_step(model, &drawn); break;
+        case STEPS: draw_steps(model, &drawn); break;
         case WRITE: draw_write(model, &drawn); break;
         case ERASE:
             draw_write(model, &drawn);
@@ -269,6 +295,23 @@ static int32_t try_step(model *model, const operation *operation) {
     return SB3X_OK;
 }
 
+static int32_t try_steps(model *model, const operation *operation) {
+    const int64_t n = model->config.n_streams, nbytes = model->observation_bytes;
+    const uint8_t *first = operation->observations, *second = model->config.n_columns == 1 ? NULL : first + operation->stride;
+    int64_t done = -1;
+    int32_t status;
+    do {
+        status = sb3x_write_steps(model->store, operation->slot, operation->n, first, second, operation->stride, &done);
+        if (status == SB3X_ENCODE && give_pieces(model) != SB3X_OK) status = SB3X_NO_MEMORY;
+    } while (status == SB3X_ENCODE);
+    CHECK(done >= 0 && done <= operation->n && (status != SB3X_OK || done == operation->n));
+    for (int64_t k = 0; k < done; k++)
+        for (int64_t column = 0; column < model->config.n_columns; column++)
+            for (int64_t i = 0; i < n; i++)
+                set_cell(model, (operation->slot + k) * n + i, column, first + (k + column) * operation->stride + i * nbytes);
+    return status;
+}
+
 static int32_t try_write(model *model, const operation *operation) {
     int64_t done = -1;
     int32_t status;
@@ -319,6 +362,7 @@ static int32_t try_keep_as(model *model, const operation *operation) {
 int32_t try_operation(model *model, const operation *operation) {
     switch (operation->kind) {
         case STEP: return try_step(model, operation);
+        case STEPS: return try_steps(model, operation);
         case WRITE:
             return model->config.frames == SB3X_FRAMES_OUTSIDE ? try_step(model, operation) : try_write(model, operation);
         case PLAN_ONLY: {

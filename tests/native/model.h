@@ -30,14 +30,15 @@ typedef struct {
     int64_t n_kept, kept_room;
 } model;
 
-enum operation_kind { STEP, WRITE, PLAN_ONLY, ERASE, CLEAR, RELOAD, COPY, KEEP_AS, N_OPERATIONS };
+enum operation_kind { STEP, STEPS, WRITE, PLAN_ONLY, ERASE, CLEAR, RELOAD, COPY, KEEP_AS, N_OPERATIONS };
 
 typedef struct {
     enum operation_kind kind;
     int64_t slot, column, n; /* RELOAD: n segments */
+    int64_t stride;          /* STEPS: from a step to the next; the second column begins a stride behind the first */
     int64_t *cells;        /* (n,) */
     int64_t *targets;      /* (n,): the cells that COPY puts them into */
-    uint8_t *observations; /* (n, observation_bytes), or two columns of a step */
+    uint8_t *observations; /* (n, observation_bytes), or two columns of a step, or frames and steps one behind the other */
     int64_t frames, codec, piece_frames; /* of sb3x_keep_as */
 } operation;
 

@@ -157,6 +157,13 @@ static void check_bad_cells(model *model) {
             CHECK(sb3x_tokens(model->store, &zero, &env, 1, 1, distinct, order, &n_distinct) == SB3X_BAD_CELL);
         } else {
             CHECK(sb3x_write(model->store, 0, cells, 2, out, &done) == SB3X_BAD_CELL && done == 0);
+            done = -1;
+            CHECK(sb3x_write_steps(model->store, slot, 1, out, out, 0, &done) == SB3X_BAD_CELL && done == 0);
+            const int64_t begin = bad[i] < 0 ? 0 : n_slots - 1, many = bad[i] < 0 ? n_slots + 1 : 2;
+            done = -1;
+            CHECK(sb3x_write_steps(model->store, begin, many, out, out, 0, &done) == SB3X_BAD_CELL && done == 0);
+            done = -1;
+            CHECK(sb3x_write_steps(model->store, 0, INT64_MAX, out, out, 0, &done) == SB3X_BAD_CELL && done == 0);
             CHECK(sb3x_gather(model->store, cells, NULL, 2, 1, NULL, out) == SB3X_BAD_CELL);
             CHECK(sb3x_gather(model->store, &slot, &zero, 1, 1, NULL, out) == SB3X_BAD_CELL);
             CHECK(sb3x_gather(model->store, &zero, &env, 1, 1, NULL, out) == SB3X_BAD_CELL);
@@ -212,11 +219,13 @@ static void check_bad_arguments(model *model) {
     free(cells), free(observations);
     if (is_outside) {
         CHECK(sb3x_write(store, 0, &cell, 1, out, &done) == SB3X_BAD_ARGUMENT);
+        CHECK(sb3x_write_steps(store, 0, 1, out, out, 0, &done) == SB3X_BAD_ARGUMENT);
         CHECK(sb3x_gather(store, &cell, NULL, 1, 1, NULL, out) == SB3X_BAD_ARGUMENT);
         CHECK(sb3x_coded_pieces(store, &cell, NULL, 1, 1, &decoded, &n_bytes) == SB3X_BAD_ARGUMENT);
         for (int64_t frames = 0; frames < 4; frames++) CHECK(sb3x_keep_as(store, frames, 0, 0) == SB3X_BAD_ARGUMENT);
     } else {
         CHECK(sb3x_plan_cells(store, 0, &cell, 1, out, &changes) == SB3X_BAD_ARGUMENT);
+        CHECK(sb3x_write_steps(store, 0, -1, out, out, 0, &done) == SB3X_BAD_ARGUMENT);
     }
     if (!model->has_codec) CHECK(sb3x_give_encoded(store, 0, 0, out, 1) == SB3X_BAD_ARGUMENT);
     const int64_t ways[][3] = {{-1, 0, 0}, {3, 0, 0}, {4, 0, 0}, {INT64_MIN, 0, 0}, {1, -1, 0}, {2, 256, 0}, {2, INT64_MAX, 0}, {0, 0, -1}};

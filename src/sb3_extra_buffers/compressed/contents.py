@@ -105,8 +105,8 @@ def class_named(name: str) -> Any:
 def known_class(buffer: Any) -> type:
     """The class of this library that a buffer has, or that its class is derived from."""
     package = __name__.partition(".")[0]
-    for one in type(buffer).__mro__:
-        if one.__module__.partition(".")[0] == package:
+    for one in type(buffer).__mro__:  # leaves out mixins that store nothing
+        if one.__module__.partition(".")[0] == package and hasattr(one, "_storage_keywords"):
             return one
     raise TypeError(f"{type(buffer).__name__} is no buffer of {package}")
 

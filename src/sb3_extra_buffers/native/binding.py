@@ -90,6 +90,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_destroy": (None, (c_void_p,)),
     "sb3x_clear": (c_int32, (c_void_p,)),
     "sb3x_write": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_void_p, _int64s)),
+    "sb3x_write_steps": (c_int32, (c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int64, _int64s)),
     "sb3x_keep_as": (c_int32, (c_void_p, c_int64, c_int64, c_int64)),
     "sb3x_full_piece": (c_void_p, (c_void_p, _int64s, _int64s, _int64s)),
     "sb3x_codec_of": (c_int64, (c_void_p, c_int64, c_int64)),

@@ -105,8 +105,9 @@ static int plan_usual_pair(sb3x_store *store, int64_t cell, const uint8_t *first
     if (stream->head < 0) return 0;
     const uint8_t *frame = last_observation(store, stream);
     for (int64_t k = 0; k < stack; k++, frame += size) {
-        if (memcmp(first + k * (int64_t)size, frame, size) != 0) return 0;
-        if (k > 0 && memcmp(second + (k - 1) * (int64_t)size, frame, size) != 0) return 0;
+        const uint8_t *seen = first + k * (int64_t)size, *again = k > 0 ? second + (k - 1) * (int64_t)size : seen;
+        if (memcmp(seen, frame, size) != 0) return 0;
+        if (again != seen && memcmp(again, frame, size) != 0) return 0; /* the same bytes where stacks overlap in memory */
     }
     const uint8_t *newest = second + (stack - 1) * (int64_t)size;
     if (memcmp(newest, frame - size, size) == 0) return 0;
@@ -324,6 +325,25 @@ int32_t sb3x_write(sb3x_store *store, int64_t column, const int64_t *cells, int6
         store->n_items = 0;
         plan_observation(store, cells[*done], column, observations + *done * store->observation_bytes);
         int32_t status = finish_plan(store, reserve_for_plan(store));
+        if (status != SB3X_OK) return status;
+        carry_out(store);
+    }
+    return SB3X_OK;
+}
+
+int32_t sb3x_write_steps(sb3x_store *store, int64_t slot, int64_t n, const uint8_t *first, const uint8_t *second, int64_t stride,
+                         int64_t *done) {
+    const int64_t n_slots = store->config.n_cells / store->config.n_streams;
+    if (store->config.frames == SB3X_FRAMES_OUTSIDE || n < 0) return SB3X_BAD_ARGUMENT;
+    if (*done < 0) {
+        *done = 0;
+        store->n_items = 0;
+        drop_given(store);
+        if (slot < 0 || n > n_slots || slot > n_slots - n) return SB3X_BAD_CELL;
+    }
+    for (; *done < n; ++*done) {
+        const uint8_t *next = second ? second + *done * stride : NULL;
+        int32_t status = finish_plan(store, plan_step(store, slot + *done, first + *done * stride, next));
         if (status != SB3X_OK) return status;
         carry_out(store);
     }

@@ -28,7 +28,7 @@
 #endif
 
 /* The binding refuses a library of another version, because it would pass other arguments. */
-#define SB3X_VERSION 6
+#define SB3X_VERSION 7
 
 enum {
     SB3X_OK = 0,
@@ -152,6 +152,13 @@ SB3X_API int32_t sb3x_give_encoded(sb3x_store *store, int64_t stream, int64_t pa
    sb3x_plan, repeat the call with the `*done` that it left. */
 SB3X_API int32_t sb3x_write(sb3x_store *store, int64_t column, const int64_t *cells, int64_t n, const uint8_t *observations,
                             int64_t *done);
+
+/* Write the observations of n consecutive steps, the first into slot `slot`, as n calls of sb3x_plan and sb3x_commit would.
+   Step i is `i * stride` bytes after `first` and `second`. The steps may overlap: with one stream and contiguous frames, a stride
+   of frame_bytes makes stacks without a copy. Each step is written whole or not at all. Not for SB3X_FRAMES_OUTSIDE. `*done` and
+   SB3X_ENCODE are as for sb3x_write. */
+SB3X_API int32_t sb3x_write_steps(sb3x_store *store, int64_t slot, int64_t n, const uint8_t *first, const uint8_t *second,
+                                  int64_t stride, int64_t *done);
 
 /* Empty cells of all columns: they read as zeros, and blocks that nobody needs any more are free. At most n_streams cells per call.
    A planned write is forgotten. `changes` tells what was freed, see below. */

@@ -169,6 +169,23 @@ class NativeStore:
             self._encode_full_pieces(encode)
         check(status, "store observations")
 
+    def write_steps(self, slot: int, first: NDArray[Any], second: NDArray[Any], encode: Encode) -> None:
+        """Write consecutive steps, one after the other, each whole or not at all. What is planned is forgotten.
+
+        :param slot: of the first of them
+        :param first: ``(steps, streams, ...)``, each step C-contiguous; steps may overlap
+        :param second: with the strides of `first`
+        """
+        self._planned = None
+        done, stride = c_int64(-1), first.strides[0]
+        one, two = first.ctypes.data, second.ctypes.data
+        while True:
+            status = self.core.sb3x_write_steps(self.handle, slot, len(first), one, two, stride, byref(done))
+            if status != ENCODE:
+                break
+            self._encode_full_pieces(encode)
+        check(status, "store steps of observations")
+
     def _encode_full_pieces(self, encode: Encode) -> None:
         stream, part, n = c_int64(), c_int64(), c_int64()
         while address := self.core.sb3x_full_piece(self.handle, byref(stream), byref(part), byref(n)):

@@ -1,9 +1,10 @@
-"""A record as an offline dataset of Minari, which is imported when used."""
+"""Writing Minari datasets: from a record, and for `datasets.minari` from a buffer. Minari is imported when used."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,17 +24,10 @@ def to_minari(
     arguments: dict[str, Any],
 ) -> Any:
     """See `RecordBuffer.to_minari`."""
-    minari: Any = require("minari", extra="minari", what="to_minari")
-    make: Any = require("minari.data_collector", extra="minari", what="to_minari").EpisodeBuffer
-    require("h5py", extra="minari", what="to_minari")
+    require("minari", extra="minari", what="to_minari")
     if arguments["action_space"] is None and arguments.get("env") is None:
         raise ValueError("to_minari needs the action_space, or the env that has it")
-    if not isinstance(dataset_id, str) or not re.search(r"-v\d+$", dataset_id):
-        raise ValueError(f"A Minari dataset needs a version, as in 'pong/random-v0'; got {dataset_id!r}")
-    # Minari checks the rest of the name only after it has written the dataset, and then cannot list any dataset.
-    require("minari.dataset.minari_dataset", extra="minari", what="to_minari").parse_dataset_id(dataset_id)
-    if arguments.get("jpeg_encoding"):
-        raise ValueError("jpeg_encoding would change the frames; a record is kept without loss")
+    check_request(dataset_id, arguments)
     _check_spaces(record, arguments)
     terminated, truncated = _flags(record, "terminations", terminations), _flags(record, "truncations", truncations)
     episodes = list(_episodes(terminated, truncated))
@@ -41,10 +35,42 @@ def to_minari(
         raise ValueError(f"The {len(record)} steps of this record make no episode with an action in it")
     if arguments["observation_space"] is None:
         arguments["observation_space"] = _observation_space(record)
-    # By default Minari turns image observations into JPEGs, which changes them.
-    arguments["jpeg_encoding"] = False
-    buffers = (_episode_buffer(make, record, *episode) for episode in episodes)
-    return minari.create_dataset_from_buffers(dataset_id, buffers, **arguments)
+    return write_dataset(dataset_id, (_episode(record, *episode) for episode in episodes), arguments)
+
+
+def check_request(dataset_id: str, arguments: dict[str, Any]) -> None:
+    """Refuse a name that Minari could not read again, and lossy frames, before anything is written.
+
+    :param arguments: of ``minari.create_dataset_from_buffers``
+    """
+    require("h5py", extra="minari", what="to_minari")
+    if not isinstance(dataset_id, str) or not re.search(r"-v\d+$", dataset_id):
+        raise ValueError(f"A Minari dataset needs a version, as in 'pong/random-v0'; got {dataset_id!r}")
+    # Minari checks the rest of the name only after it has written the dataset, and then cannot list any dataset.
+    require("minari.dataset.minari_dataset", extra="minari", what="to_minari").parse_dataset_id(dataset_id)
+    if arguments.get("jpeg_encoding"):
+        raise ValueError("jpeg_encoding would change the frames, which are kept without loss")
+
+
+def write_dataset(dataset_id: str, episodes: Iterable[dict[str, Any]], arguments: dict[str, Any]) -> Any:
+    """Write a dataset without Minari's lossy JPEGs. If it fails, nothing of it is left.
+
+    :param episodes: arguments of Minari's ``EpisodeBuffer``; consumed one at a time
+    :param arguments: of ``minari.create_dataset_from_buffers``
+    """
+    minari: Any = require("minari", extra="minari", what="to_minari")
+    make: Any = require("minari.data_collector", extra="minari", what="to_minari").EpisodeBuffer
+    folder = require("minari.storage.datasets_root_dir", extra="minari", what="to_minari").get_dataset_path(dataset_id)
+    if folder.exists():
+        raise ValueError(
+            f"The Minari dataset {dataset_id!r} exists already, in {folder}. Choose another name, or delete it first"
+        )
+    buffers = (make(**episode) for episode in episodes)
+    try:
+        return minari.create_dataset_from_buffers(dataset_id, buffers, **{**arguments, "jpeg_encoding": False})
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _check_spaces(record: RecordBuffer, arguments: dict[str, Any]) -> None:
@@ -75,7 +101,7 @@ def _episodes(terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> It
             yield int(start), int(stop), has_terminated
 
 
-def _episode_buffer(make: Any, record: RecordBuffer, start: int, stop: int, has_terminated: bool) -> Any:
+def _episode(record: RecordBuffer, start: int, stop: int, has_terminated: bool) -> dict[str, Any]:
     steps = record[start:stop]
     # Minari needs one observation more than actions. Terminated: the last frame is repeated. Else: the last action is left
     # out.
@@ -83,14 +109,14 @@ def _episode_buffer(make: Any, record: RecordBuffer, start: int, stop: int, has_
     acted = slice(None) if has_terminated else slice(-1)
     rewards = steps.reward[acted]
     ends = np.arange(len(rewards)) == len(rewards) - 1
-    return make(
-        observations=np.moveaxis(steps.frame, 1, -1)[seen],
-        actions=steps.action[acted],
-        rewards=rewards,
-        terminations=ends & has_terminated,
-        truncations=ends & (not has_terminated),
-        infos=None if steps.features is None else _infos(steps.features[seen]),
-    )
+    return {
+        "observations": np.moveaxis(steps.frame, 1, -1)[seen],
+        "actions": steps.action[acted],
+        "rewards": rewards,
+        "terminations": ends & has_terminated,
+        "truncations": ends & (not has_terminated),
+        "infos": None if steps.features is None else _infos(steps.features[seen]),
+    }
 
 
 def _infos(features: NDArray[Any]) -> dict[str, Any]:

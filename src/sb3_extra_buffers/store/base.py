@@ -90,6 +90,14 @@ class Store(ABC):
         self.prepare_step(slot, observations)
         self.commit_step()
 
+    def write_steps(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """Write consecutive steps, the first of them at this slot, as `write_step` would one after the other.
+
+        :param observations: ``(steps, n_streams, *shape)`` for each column; may overlap
+        """
+        for i in range(len(observations[0])):
+            self.write_step(slot + i, tuple(np.ascontiguousarray(one[i]) for one in observations))
+
     @abstractmethod
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """Write observations ``(n, *shape)`` into cells ``(n,)`` of one column, in this order."""

@@ -70,6 +70,14 @@ class LeafStore:
         self.prepare_step(slot, observations)
         self.commit_step()
 
+    def write_steps(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_steps`."""
+        i = 0
+        while self._detector is not None and i < len(observations[0]):
+            self.write_step(slot + i, tuple(np.ascontiguousarray(one[i]) for one in observations))
+            i += 1
+        self.store.write_steps(slot + i, tuple(one[i:] for one in observations))
+
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
         with self.lock:

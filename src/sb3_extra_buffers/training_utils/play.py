@@ -52,7 +52,7 @@ def play(env: VecEnv, model: PolicyPredictor, deterministic: bool = True) -> Ite
             if last is not None:
                 _put(next_obs, int(i), normalizer.unnormalize_obs(last) if normalizer else last)
         yield Transitions(
-            original, next_obs, _as_stored(action, env.action_space),
+            original, next_obs, as_stored(action, env.action_space),
             normalizer.get_original_reward() if normalizer else reward, done, infos,
         )  # fmt: skip
         original = following
@@ -66,7 +66,13 @@ def _put(observations: Any, i: int, observation: Any) -> None:
         observations[i] = observation
 
 
-def _as_stored(action: NDArray[Any], space: spaces.Space[Any]) -> NDArray[Any]:
+def as_stored(action: NDArray[Any], space: spaces.Space[Any]) -> NDArray[Any]:
+    """Actions as SB3 stores them: those of a Box scaled from its bounds to [-1, 1]."""
     if not isinstance(space, spaces.Box):
         return action
     return cast(NDArray[Any], 2.0 * ((action - space.low) / (space.high - space.low)) - 1.0)
+
+
+def as_taken(action: NDArray[Any], space: spaces.Box) -> NDArray[Any]:
+    """Actions as the env takes them: scaled back from [-1, 1] to the bounds of the space."""
+    return cast(NDArray[Any], space.low + (0.5 * (action + 1.0) * (space.high - space.low)))

@@ -117,6 +117,23 @@ class BlockStore(Store):
         """See `Store.commit_step`."""
         self._native.commit()
 
+    def write_steps(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
+        """See `Store.write_steps`. The core writes as many as come before the next look of the chooser."""
+        first, second = observations[0], observations[-1]
+        if not self._is_in_order:
+            super().write_steps(slot, observations)
+            return
+        if first.strides != second.strides or not first[:1].flags.c_contiguous:
+            first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
+        i = 0
+        while i < len(first):
+            n = len(first) - i if self._chooser is None else self._chooser.skip(len(first) - i)
+            if n:
+                self._native.write_steps(slot + i, first[i : i + n], second[i : i + n], self._encode)
+            else:
+                self.write_step(slot + i, (first[i], second[i]))
+            i += max(n, 1)
+
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
         cells = np.ascontiguousarray(cells, np.int64)

@@ -82,6 +82,12 @@ class Chooser:
         self._n_steps += 1
         return self._n_steps >= self._next
 
+    def skip(self, most: int) -> int:
+        """Count up to so many steps for which `look` must not be called. How many they are."""
+        n = min(max(self._next - 1 - self._n_steps, 0), most)
+        self._n_steps += n
+        return n
+
     def look(self, newest: Bytes) -> None:
         """Do the next small part of a look. After the last part, `chosen` may be another.
 
