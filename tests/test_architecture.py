@@ -15,6 +15,7 @@ ROOT = Path(sb3_extra_buffers.__file__).parent
 LAYERS: list[set[str]] = [
     {"errors", "_lazy", "_text"},
     {"_optional"},
+    {"_machine"},
     {"native"},
     {"codecs", "spaces"},
     {"store"},

@@ -204,7 +204,7 @@ def test_the_text_tells_the_range_and_where_it_comes_from(capsys: pytest.Capture
 
 
 def test_what_does_not_fit_into_ram_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sb3_extra_buffers.cli.machine.ram_bytes", lambda: 10**9)
+    monkeypatch.setattr("sb3_extra_buffers._machine.ram_bytes", lambda: 10**9)
     assert main(["estimate", *ATARI]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "too large" in next(line for line in lines if line.startswith("SB3's own"))

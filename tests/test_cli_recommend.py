@@ -261,9 +261,9 @@ def test_where_not_even_a_step_fits_there_is_no_code(
 def test_the_memory_is_half_of_ram_or_what_is_free(
     bar: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sb3_extra_buffers.cli.machine.ram_bytes", lambda: 10 * GIGABYTE)
+    monkeypatch.setattr("sb3_extra_buffers._machine.ram_bytes", lambda: 10 * GIGABYTE)
     for free, memory, words in ((8, 5, "half of this machine's RAM"), (3, 3, "what is free now")):
-        monkeypatch.setattr("sb3_extra_buffers.cli.machine.available_bytes", lambda free=free: free * GIGABYTE)
+        monkeypatch.setattr("sb3_extra_buffers._machine.available_bytes", lambda free=free: free * GIGABYTE)
         assert run_json(capsys, "--env", bar)["memory_bytes"] == memory * GIGABYTE
         assert main(["recommend", "--env", bar]) == 0
         assert f"it may take {memory} GB, {words}" in " ".join(capsys.readouterr().out.split())

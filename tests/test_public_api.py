@@ -26,7 +26,7 @@ NAMES: dict[str, set[str]] = {
     "compressed": {
         "CompressedArray", "CompressedDictReplayBuffer", "CompressedDictRolloutBuffer", "CompressedHerReplayBuffer",
         "CompressedNStepReplayBuffer", "CompressedReplayBuffer", "CompressedRolloutBuffer", "DummyCls", "find_buffer_dtypes",
-        "find_smallest_dtype", "has_igzip", "has_numba", "init_jit",
+        "find_smallest_dtype", "has_igzip", "has_numba", "init_jit", "random_shift",
     },
     "contrib": {
         "CompressedMaskableDictRolloutBuffer", "CompressedMaskableRolloutBuffer", "CompressedRecurrentDictRolloutBuffer",
@@ -75,7 +75,19 @@ NAMES: dict[str, set[str]] = {
     },
 }  # fmt: skip
 #: Parts that promise nothing to those who import them.
-INTERNAL = {"_lazy", "_optional", "_text", "bench", "cli", "compat", "native", "random_state", "segments", "spaces"}
+INTERNAL = {
+    "_lazy",
+    "_machine",
+    "_optional",
+    "_text",
+    "bench",
+    "cli",
+    "compat",
+    "native",
+    "random_state",
+    "segments",
+    "spaces",
+}
 #: What the package itself has, from one of its parts.
 TOP = {
     "load_buffer": "persistence", "merge_buffers": "merging", "compress_buffer": "converting",
@@ -152,7 +164,10 @@ def test_constructor_keywords() -> None:
         "dtypes", "normalize_images", "compression_method", "compression_kwargs", "decompression_kwargs", "output_dtype",
         "frame_stack", "block_frames",
     ]  # fmt: skip
-    for options, keywords in ((CompressionOptions, every), (ReplayOptions, [*every, "directory", "keep"])):
+    for options, keywords in (
+        (CompressionOptions, every),
+        (ReplayOptions, [*every, "directory", "keep", "max_memory", "random_shift"]),
+    ):
         assert [name for name in inspect.signature(options).parameters if not name.startswith("_")] == keywords
 
 

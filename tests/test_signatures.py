@@ -40,7 +40,7 @@ from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptio
 from sb3_extra_buffers.compressed.replay import ReplayObservations
 from sb3_extra_buffers.errors import LossyStorageWarning
 from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer, GpuRolloutBuffer
-from sb3_extra_buffers.gpu_buffers.options import GpuOptions
+from sb3_extra_buffers.gpu_buffers.options import GpuOptions, GpuReplayOptions
 from tests.oracle import add_to_replay, assert_same_samples
 from tests.transitions import play
 
@@ -51,7 +51,7 @@ STORAGE = [
     "dtypes", "normalize_images", "compression_method", "compression_kwargs", "decompression_kwargs", "output_dtype",
     "frame_stack", "block_frames",
 ]  # fmt: skip
-REPLAY_STORAGE = [*STORAGE, "directory", "keep"]
+REPLAY_STORAGE = [*STORAGE, "directory", "keep", "max_memory", "random_shift"]
 GPU_STORAGE = [*STORAGE, "buffer_device", "heap_bytes", "max_slot_bytes", "on_full"]
 
 #: Every public buffer class, by the class that it is a compressed form of.
@@ -77,7 +77,7 @@ def parameters(kind: type) -> list[inspect.Parameter]:
 
 def storage_of(kind: type) -> list[str]:
     if kind.__name__.startswith("Gpu"):
-        return GPU_STORAGE
+        return [*GPU_STORAGE, "random_shift"] if issubclass(kind, ReplayBuffer) else GPU_STORAGE
     return REPLAY_STORAGE if issubclass(kind, ReplayBuffer) else STORAGE
 
 
@@ -129,7 +129,7 @@ def test_the_signature_begins_with_sb3s_and_ends_with_the_storage_keywords(kind:
 def test_storage_keywords_have_the_types_and_defaults_of_the_options(kind: type) -> None:
     options: type[CompressionOptions] = ReplayOptions if issubclass(kind, ReplayBuffer) else CompressionOptions
     if kind.__name__.startswith("Gpu"):
-        options = GpuOptions
+        options = GpuReplayOptions if issubclass(kind, ReplayBuffer) else GpuOptions
     assert options.keywords() == storage_of(kind)
     shown = inspect.signature(kind, eval_str=True).parameters
     for field in fields(options):

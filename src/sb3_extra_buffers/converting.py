@@ -63,6 +63,8 @@ def decompress_buffer(buffer: Any) -> Any:
     if not isinstance(buffer, CompressedObservations):
         raise TypeError(f"decompress_buffer takes a buffer of this library, got {type(buffer).__name__}")
     plain_class = _plain_class(type(buffer))
+    if getattr(buffer, "_max_bytes", None) is not None:
+        buffer = buffer.slice(0, buffer.size())  # its ring may have gaps, and fewer slots than its arrays
     with buffer._at_rest():
         made = _other_class(buffer, plain_class, {})
         for name in buffer._column_names:

@@ -198,11 +198,11 @@ def _fill(buffer: Any, stored: StoredBuffer, *, encode: bool = False) -> None:
         check_episodes(stored, whole)
     is_same = (buffer.buffer_size, buffer.n_envs) == (about["slots"], n_envs) and _is_whole_ring(stored)
     if is_same:
-        slots = (about["oldest"] + np.arange(n_steps)) % about["slots"]
+        slots = (about["oldest"] + np.arange(n_steps)) % about.get("ring", about["slots"])
         _put_all(buffer, stored, cells_for(n_steps, n_envs, slots), encode=encode)
         restore_state(buffer, about, whole)
-        if isinstance(buffer, HerReplayBuffer):
-            forget_cut_episodes(buffer)
+        if isinstance(buffer, HerReplayBuffer) and buffer.full:
+            forget_cut_episodes(buffer, buffer.pos)  # a checkpoint may not know yet
         if stored.folder is not None and not encode:
             buffer._go_on_from(stored)
         return
@@ -229,9 +229,12 @@ def _is_whole_ring(stored: StoredBuffer) -> bool:
     """Whether the steps are where `pos` and `full` say, so that they can go to the same slots."""
     about, n = stored.about, stored.n_steps
     oldest, pos, full, slots = (about.get(name) for name in ("oldest", "pos", "full", "slots"))
+    ring = about.get("ring", slots)
     if type(oldest) is not int or type(pos) is not int or type(slots) is not int or type(full) is not bool:
         raise CorruptDataError("A file is damaged: it does not say where its steps stand")
-    return n == (slots if full else pos) and (n == 0 or oldest == (pos % slots if full else 0))
+    if type(ring) is not int or not 0 < ring <= max(slots, 1):
+        raise CorruptDataError(f"A file is damaged: it says that {ring!r} of {slots} slots are in use")
+    return n == (ring if full else pos) and (n == 0 or oldest == (pos % ring if full else 0))
 
 
 def _put_all(buffer: Any, stored: StoredBuffer, to: Ints, *, encode: bool = False) -> None:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import re
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_DIGITS = r"([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?) ?"
-#: `1000000`, `1_000_000`, `1e6`, `1M`, `1.5M`
-_NUMBER = re.compile(rf"{_DIGITS}([kmgt]?)", re.IGNORECASE)
-#: `8GB`, `8 GiB`, `500M`, `8e9`
-_BYTES = re.compile(rf"{_DIGITS}(?:([kmgt])(i?))?b?", re.IGNORECASE)
-#: Counts and sizes are kept in 64 bits.
-_MOST = 2**63 - 1
+from sb3_extra_buffers._text import bytes_in, number_in
+
 #: A size of memory without a unit that is smaller than this was not meant in bytes.
 _FEWEST_BYTES = 1_000_000
 
@@ -33,8 +25,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def whole_number(text: str, least: int) -> int:
     """A whole number of at least so much, written as ``100000``, ``100_000``, ``1e5`` or ``100k``."""
-    match = _NUMBER.fullmatch(text.strip())
-    value = _value(match[1], match[2]) if match else None
+    value = number_in(text)
     if value is None or value != int(value):
         raise argparse.ArgumentTypeError(f"must be a whole number such as 100000, 100_000, 1e5 or 100k, got {text!r}")
     if value < least:
@@ -51,11 +42,10 @@ def port(text: str) -> int:
 
 def byte_size(text: str) -> int:
     """Bytes, written as ``8GB``, ``500MB`` or ``8GiB``."""
-    match = _BYTES.fullmatch(text.strip())
-    value = _value(match[1], match[2] or "", 1024 if match[3] else 1000) if match else None
-    if match is None or value is None or value < (1 if match[2] else _FEWEST_BYTES):
+    size, has_unit = bytes_in(text) or (0, True)
+    if size < (1 if has_unit else _FEWEST_BYTES):
         raise argparse.ArgumentTypeError(f"must be a size of memory such as 8GB, 500MB or 8GiB, got {text!r}")
-    return int(value)
+    return size
 
 
 def seconds(text: str) -> float:
@@ -81,9 +71,3 @@ def named_value(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
         return name, value
-
-
-def _value(digits: str, power: str, base: int = 1000) -> Decimal | None:
-    """The number that was meant; None if it is too large to count anything."""
-    value = Decimal(digits) * base ** _POWERS[power.lower()]
-    return value if abs(value) <= _MOST else None

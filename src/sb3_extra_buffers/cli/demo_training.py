@@ -18,8 +18,8 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_extra_buffers.bench.memory import resident_bytes
 from sb3_extra_buffers.cli.envs import make_env
-from sb3_extra_buffers.cli.machine import resident_bytes
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 ENV_ID, N_ENVS = "PongNoFrameskip-v4", 4

@@ -72,8 +72,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look up, scale, print."""
+    from sb3_extra_buffers._machine import ram_bytes
     from sb3_extra_buffers.bench.sizes import load
-    from sb3_extra_buffers.cli.machine import ram_bytes
 
     layout, kind = layout_of(args.shape, args.dtype, args.env_kind, args.frame_stack)
     sizes, source = load()

@@ -48,7 +48,7 @@ def collect() -> dict[str, Any]:
     import torch as th
 
     from sb3_extra_buffers import __version__
-    from sb3_extra_buffers.cli.machine import ram_bytes
+    from sb3_extra_buffers._machine import ram_bytes
 
     cuda = [th.cuda.get_device_name(i) for i in range(th.cuda.device_count())] if th.cuda.is_available() else []
     return {

@@ -81,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play, measure, recommend."""
-    from sb3_extra_buffers.cli.machine import available_bytes, ram_bytes
+    from sb3_extra_buffers._machine import available_bytes, ram_bytes
 
     ram = ram_bytes()
     memory = args.memory or min(MOST_OF_RAM * ram, available_bytes())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sb3_extra_buffers._lazy import lazy_attributes
 from sb3_extra_buffers.compressed.array import CompressedArray
+from sb3_extra_buffers.compressed.augmentation import random_shift
 from sb3_extra_buffers.compressed.dtypes import find_buffer_dtypes, find_smallest_dtype, has_igzip, has_numba, init_jit
 from sb3_extra_buffers.compressed.replay import (
     CompressedDictReplayBuffer,
@@ -28,5 +29,6 @@ __all__ = [
     "has_igzip",
     "has_numba",
     "init_jit",
+    "random_shift",
 ]
 __getattr__, __dir__ = lazy_attributes(__name__, _FORMER)

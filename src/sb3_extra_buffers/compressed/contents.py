@@ -71,19 +71,22 @@ def contents_of(buffer: Any, slots: Ints) -> Contents:
     arrays: dict[str, NDArray[Any]] = {}
     objects: dict[str, NDArray[Any]] = {}
     whole: dict[str, NDArray[Any]] = {}
+    n_slots = int(getattr(buffer, "_capacity", buffer.buffer_size))
     for name, value in vars(buffer).items():
         if not isinstance(value, np.ndarray) or name in _SCRATCH:
             continue
-        by_step = value.ndim >= 2 and len(value) == buffer.buffer_size and not generator_ready
+        by_step = value.ndim >= 2 and len(value) == n_slots and not generator_ready
         if value.dtype == object and by_step and getattr(buffer, "copy_info_dict", True):
             objects[name] = value
         elif value.dtype.kind in "biufc":
             (arrays if by_step else whole)[name] = value
     about = {
-        "class": known_class(buffer).__name__, "slots": int(buffer.buffer_size), "n_envs": int(buffer.n_envs),
+        "class": known_class(buffer).__name__, "slots": n_slots, "n_envs": int(buffer.n_envs),
         "pos": int(buffer.pos), "full": bool(buffer.full), "oldest": int(slots[0]) if len(slots) else 0,
         "generator_ready": generator_ready,
     }  # fmt: skip
+    if buffer.buffer_size != n_slots:
+        about["ring"] = int(buffer.buffer_size)
     leaves: dict[str, LeafStore] = dict(buffer._leaves)
     changing = tuple(name for name in getattr(buffer, "_changing_arrays", ()) if name in arrays)
     return Contents(about, slots, buffer.n_envs, arrays, leaves, objects, whole, changing)
@@ -200,6 +203,7 @@ def cells_for(n_steps: int, n_envs: int, slots: Ints) -> Ints:
 def restore_state(buffer: Any, about: dict[str, Any], whole: dict[str, NDArray[Any]]) -> None:
     """Restore `pos`, `full` and the other state of the saved buffer, which has the same slots and envs."""
     pos, full, is_ready = (about.get(name) for name in ("pos", "full", "generator_ready"))
+    buffer.buffer_size = about.get("ring", buffer.buffer_size)
     if type(pos) is not int or not 0 <= pos <= buffer.buffer_size or type(full) is not bool:
         raise CorruptDataError(f"A file is damaged: it says pos={pos!r} and full={full!r} of {buffer.buffer_size} slots")
     if is_ready and not isinstance(buffer, RolloutBuffer):

@@ -86,14 +86,11 @@ def check_episodes(stored: StoredBuffer, whole: dict[str, Any]) -> None:
             raise CorruptDataError("A file is damaged: steps lie behind the end of their episodes")
 
 
-def forget_cut_episodes(buffer: Any) -> None:
-    """Forget episodes whose first steps were overwritten: as in SB3, they cannot be sampled.
+def forget_cut_episodes(buffer: Any, oldest: int) -> None:
+    """An episode whose first steps are gone cannot be sampled, as SB3 has it.
 
-    A checkpoint may still list them.
+    :param oldest: slot of the oldest step that is left
     """
-    if not buffer.full:
-        return
-    oldest = buffer.pos
     for env in range(buffer.n_envs):
         start, length = int(buffer.ep_start[oldest, env]), int(buffer.ep_length[oldest, env])
         if length > 0 and start != oldest:

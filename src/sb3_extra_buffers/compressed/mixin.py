@@ -120,6 +120,8 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
     #: Number of steps ever added, and a name for them. A checkpoint compares both to find the new steps.
     _age = 0
     _life = ""
+    #: `_age` after the `add` that was interrupted.
+    _next_age = 0
     _writer: CheckpointWriter | None = None
     #: The arrays that SB3 itself would keep: how many per observation (0: as many as there are columns), and their dtypes.
     _sb3_columns = 0
@@ -237,7 +239,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         elif slot is not None and slot >= 0 and (self.pos != slot or self.buffer_size == 1):
             self._stored.commit_step()
             self._complete_add(slot)
-            self._age += (self.pos - self._age) % self.buffer_size
+            self._age = self._next_age
         self._interrupted = None
 
     def _reset(self) -> None:
@@ -405,6 +407,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         """An empty buffer with the same arguments and another number of slots."""
         per_env = self.n_envs if isinstance(self, ReplayBuffer) else 1
         arguments = arguments_from_json(arguments_of(self))
+        arguments.pop("max_memory", None)  # it has the slots that it needs
         if issubclass(type(self), HerReplayBuffer):
             arguments["env"] = vars(self)["env"]
         made: Self = (made_class or type(self))(

@@ -154,10 +154,12 @@ class CompressionOptions:
 
 @dataclass
 class ReplayOptions(CompressionOptions):
-    """The keywords of replay buffers, which may be larger than memory."""
+    """The keywords of replay buffers, which may be larger than memory, or as large as memory allows."""
 
     directory: str | os.PathLike[str] | None = None
     keep: bool = False
+    max_memory: int | str | None = None
+    random_shift: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

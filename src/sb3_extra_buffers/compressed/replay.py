@@ -21,8 +21,11 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.compressed.augmentation import check_pad, shift_batch
+from sb3_extra_buffers.compressed.episodes import forget_cut_episodes
+from sb3_extra_buffers.compressed.limits import LimitedObservations
 from sb3_extra_buffers.compressed.loading_warning import warn_of_uncompressed_files
-from sb3_extra_buffers.compressed.mixin import CLOSED, CompressedObservations
+from sb3_extra_buffers.compressed.mixin import CLOSED
 from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptions
 from sb3_extra_buffers.compressed.sequences import SequenceSamples, draw_windows, read_sequences, same_episode
 from sb3_extra_buffers.compressed.signatures import constructor
@@ -32,7 +35,7 @@ from sb3_extra_buffers.store.locks import give_way, waiting_forks
 warn_of_uncompressed_files()
 
 
-class ReplayObservations(CompressedObservations):
+class ReplayObservations(LimitedObservations):
     """The part that is specific to replay buffers: two columns, one store."""
 
     _column_names = ("observations", "next_observations")
@@ -46,6 +49,7 @@ class ReplayObservations(CompressedObservations):
         # SB3's trick of one array for both is not needed here, and it would lose the terminal observation (SB3 #934).
         is_optimized = arguments.pop("optimize_memory_usage", False)
         super()._set_up(arguments)
+        check_pad(getattr(self._options, "random_shift", 0), [leaf.leaf for leaf in self._leaves.values()])
         if is_optimized and not self._is_dict:  # SB3's Dict buffers refuse it
             self._sb3_columns = 1
         self._made_by = os.getpid()
@@ -95,23 +99,23 @@ class ReplayObservations(CompressedObservations):
                 self._make_up()
                 if self._interrupted == CLOSED:
                     raise ValueError("The buffer was closed, and is kept in its directory: load_buffer(directory) to go on")
-            stored, slot = self._stored, self.pos
-            if not stored.is_direct:
-                stored.prepare_step(slot, stored.checked((obs, next_obs)))
+            stored, age = self._stored, self._age
+            checked = None if stored.is_direct else stored.checked((obs, next_obs))
+            if self._max_bytes is not None:
+                self._keep_limit()
+            slot = self.pos
+            if checked is not None:
+                stored.prepare_step(slot, checked)
                 obs = next_obs = stored.placeholder
             try:
                 super().add(obs, next_obs, action, reward, done, infos, *more)
-                if not stored.is_direct:
+                if checked is not None:
                     stored.commit_step()
-                self._age += 1
+                self._age = age + 1
             except BaseException:
-                self._interrupted = slot
+                self._interrupted, self._next_age = slot, age + 1
                 self._make_up()
                 raise
-
-    def _kept_slots(self) -> NDArray[np.int64]:
-        """See `CompressedObservations`."""
-        return (np.arange(self.size()) + (self.pos if self.full else 0)) % self.buffer_size
 
     def _complete_add(self, slot: int) -> None:
         """See `CompressedObservations`."""
@@ -119,9 +123,10 @@ class ReplayObservations(CompressedObservations):
             self.full = True
             self.pos = 0
 
-    def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """SB3's `sample`."""
-        return self._reading(lambda: super(ReplayObservations, self).sample(*args, **kwargs))
+    def _finish(self, batch: Any) -> Any:
+        """See `CompressedObservations`. Shifts images, if that was asked for."""
+        batch, pad = super()._finish(batch), getattr(self._options, "random_shift", 0)
+        return shift_batch(batch, pad, {key: leaf.leaf for key, leaf in self._leaves.items()}) if pad else batch
 
     def sample_sequences(
         self,
@@ -182,6 +187,9 @@ class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
     :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
+    :param max_memory: bytes that observations and arrays may take, e.g. ``"4GB"`` or ``"25%"`` of RAM: as many transitions
+        are kept as fit, up to `buffer_size`
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "Use CompressedDictReplayBuffer"
@@ -195,7 +203,8 @@ class CompressedReplayBuffer(ReplayObservations, ReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         *, frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
-        directory: str | os.PathLike[str] | None = None, keep: bool = False,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False, max_memory: int | str | None = None,
+        random_shift: int = 0,
     ) -> None: ...  # fmt: skip
 
 
@@ -221,6 +230,9 @@ class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
     :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
+    :param max_memory: bytes that observations and arrays may take, e.g. ``"4GB"`` or ``"25%"`` of RAM: as many transitions
+        are kept as fit, up to `buffer_size`
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "Use CompressedReplayBuffer"
@@ -234,7 +246,8 @@ class CompressedDictReplayBuffer(ReplayObservations, DictReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         *, frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
-        directory: str | os.PathLike[str] | None = None, keep: bool = False,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False, max_memory: int | str | None = None,
+        random_shift: int = 0,
     ) -> None: ...  # fmt: skip
 
 
@@ -264,6 +277,9 @@ class CompressedHerReplayBuffer(ReplayObservations, HerReplayBuffer):
     :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
+    :param max_memory: bytes that observations and arrays may take, e.g. ``"4GB"`` or ``"25%"`` of RAM: as many transitions
+        are kept as fit, up to `buffer_size`
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "Hindsight needs goals: for observations without them, use CompressedReplayBuffer"
@@ -278,8 +294,17 @@ class CompressedHerReplayBuffer(ReplayObservations, HerReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
-        directory: str | os.PathLike[str] | None = None, keep: bool = False,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False, max_memory: int | str | None = None,
+        random_shift: int = 0,
     ) -> None: ...  # fmt: skip
+
+    _draws_itself = True
+
+    def _forget(self, slots: NDArray[np.int64]) -> None:
+        """See `EvictingObservations`. An episode whose first steps are gone cannot be sampled, as SB3 has it."""
+        first = int(slots[-1] + 1) % self.buffer_size
+        self.ep_length[slots] = 0
+        forget_cut_episodes(self, first)
 
     def _complete_add(self, slot: int) -> None:
         """See `CompressedObservations`. SB3 ends episodes when the transition is written."""
@@ -312,6 +337,9 @@ class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
     :param block_frames: frames that are compressed together; by default it depends on the size of a frame
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
+    :param max_memory: bytes that observations and arrays may take, e.g. ``"4GB"`` or ``"25%"`` of RAM: as many transitions
+        are kept as fit, up to `buffer_size`
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "SB3 has no n-step buffer for Dict observations: use CompressedDictReplayBuffer, with single steps"
@@ -326,7 +354,8 @@ class CompressedNStepReplayBuffer(ReplayObservations, NStepReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
-        directory: str | os.PathLike[str] | None = None, keep: bool = False,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False, max_memory: int | str | None = None,
+        random_shift: int = 0,
     ) -> None: ...  # fmt: skip
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:

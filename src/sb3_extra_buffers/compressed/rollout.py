@@ -59,7 +59,7 @@ class RolloutObservations(CompressedObservations):
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()
-            stored, slot = self._stored, self.pos
+            stored, slot, age = self._stored, self.pos, self._age
             if slot >= self.buffer_size:
                 raise IndexError(f"The rollout is full: it has all {self.buffer_size} steps. Call reset() first")
             if not stored.is_direct:
@@ -69,9 +69,9 @@ class RolloutObservations(CompressedObservations):
                 super().add(obs, *args, **kwargs)
                 if not stored.is_direct:
                     stored.commit_step()
-                self._age += 1
+                self._age = age + 1
             except BaseException:
-                self._interrupted = slot
+                self._interrupted, self._next_age = slot, age + 1
                 self._make_up()
                 raise
 

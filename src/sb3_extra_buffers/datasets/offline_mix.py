@@ -22,6 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.compressed.augmentation import shift_batch
 from sb3_extra_buffers.compressed.contents import known_class
 from sb3_extra_buffers.persistence import load_buffer
 from sb3_extra_buffers.prioritized import PrioritizedReplayBufferSamples, PrioritizedSampling
@@ -121,7 +122,7 @@ class OfflineMix(ReplayBuffer):
             )
         parts = [draw(batch_size - n_offline, *args, **kwargs)] if n_offline < batch_size or not batch_size else []
         if n_offline:
-            parts.append(_moved(getattr(self._offline, name)(n_offline, *args, **kwargs), self.device))
+            parts.append(self._shifted(_moved(getattr(self._offline, name)(n_offline, *args, **kwargs), self.device)))
             if issubclass(type(self), PrioritizedSampling):
                 parts[-1] = _with_weights(parts[-1], n_offline)
         batch = parts[0] if len(parts) == 1 else _joined(parts[0], parts[1], type(self).__name__)
@@ -129,6 +130,13 @@ class OfflineMix(ReplayBuffer):
             self.latest = batch.weights, batch.indices
         self._owed = owed
         return batch
+
+    def _shifted(self, batch: Any) -> Any:
+        """An offline batch with `random_shift` of this buffer, unless the offline buffer has shifted its images itself."""
+        pads = [getattr(getattr(one, "_options", None), "random_shift", 0) for one in (self, self._offline)]
+        if not pads[0] or pads[1]:
+            return batch
+        return shift_batch(batch, pads[0], {key: leaf.leaf for key, leaf in vars(self)["_leaves"].items()})
 
     def _n_offline(self, batch_size: int) -> tuple[int, float]:
         """How many samples of the next batch are offline, and the new rounding difference."""

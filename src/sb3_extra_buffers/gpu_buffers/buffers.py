@@ -38,6 +38,7 @@ class GpuReplayBuffer(GpuReplayObservations, ReplayBuffer):
     :param heap_bytes: bytes that the observations may take; estimated if not given
     :param max_slot_bytes: deprecated; bytes per observation
     :param on_full: when they need more: ``"grow"``, ``"evict"``, where the oldest transitions go, or ``"raise"``
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "Use GpuDictReplayBuffer"
@@ -52,7 +53,7 @@ class GpuReplayBuffer(GpuReplayObservations, ReplayBuffer):
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         *, frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
         buffer_device: th.device | str | None = None, heap_bytes: int | None = None, max_slot_bytes: int | None = None,
-        on_full: Literal["grow", "evict", "raise"] = "grow",
+        on_full: Literal["grow", "evict", "raise"] = "grow", random_shift: int = 0,
     ) -> None: ...  # fmt: skip
 
 
@@ -81,6 +82,7 @@ class GpuDictReplayBuffer(GpuReplayObservations, DictReplayBuffer):
     :param heap_bytes: bytes that the observations may take; estimated if not given
     :param max_slot_bytes: deprecated; bytes per observation
     :param on_full: when they need more: ``"grow"``, ``"evict"``, where the oldest transitions go, or ``"raise"``
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "Use GpuReplayBuffer"
@@ -95,7 +97,7 @@ class GpuDictReplayBuffer(GpuReplayObservations, DictReplayBuffer):
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         *, frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
         buffer_device: th.device | str | None = None, heap_bytes: int | None = None, max_slot_bytes: int | None = None,
-        on_full: Literal["grow", "evict", "raise"] = "grow",
+        on_full: Literal["grow", "evict", "raise"] = "grow", random_shift: int = 0,
     ) -> None: ...  # fmt: skip
 
 

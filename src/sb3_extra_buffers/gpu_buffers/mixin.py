@@ -7,9 +7,8 @@ Random numbers are drawn by SB3's code, so training ends in the weights that SB3
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
 import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.utils import get_device
@@ -23,10 +22,9 @@ from sb3_extra_buffers.compressed.rollout import RolloutObservations
 from sb3_extra_buffers.compressed.stored_leaf import StoredLeaf
 from sb3_extra_buffers.errors import HeapFullError
 from sb3_extra_buffers.gpu_buffers.former import former_heap
-from sb3_extra_buffers.gpu_buffers.options import GpuOptions
+from sb3_extra_buffers.gpu_buffers.options import GpuOptions, GpuReplayOptions
 from sb3_extra_buffers.store.device.store import DeviceStore
 from sb3_extra_buffers.store.device.view import DeviceArrayView
-from sb3_extra_buffers.store.locks import give_way, waiting_forks
 
 #: What is asked for beyond what a full buffer would need by its first steps.
 _MARGIN = 1.25
@@ -128,34 +126,10 @@ class GpuObservations(CompressedObservations):
         return max((store.budget.limit for store in self._device_stores()), default=0)
 
 
-class Eviction(NamedTuple):
-    """What was evicted from a replay buffer. Replaced as a whole, so that an interrupt leaves the old or the new one.
-
-    :param first: slot of the oldest transitions that are left
-    :param unfinished: slots whose observations have yet to be erased
-    """
-
-    first: int
-    unfinished: NDArray[np.int64] | None
-
-
 class GpuReplayObservations(GpuObservations, ReplayObservations):
     """What is particular to replay buffers: the oldest transitions may be evicted."""
 
-    _eviction: Eviction | None = None
-
-    def size(self) -> int:
-        """Steps that can be sampled."""
-        with self._lock:
-            return super().size() - self._n_evicted()
-
-    def _n_evicted(self) -> int:
-        """Of the oldest steps, how many are gone. 0 as soon as the last of them has been overwritten, and after a reset."""
-        size = super().size()  # puts pos in order, if an `add` was interrupted
-        if self._eviction is None:
-            return 0
-        evicted = (self._eviction.first - (self.pos if self.full else 0)) % self.buffer_size
-        return evicted if evicted < size else 0
+    _options_class = GpuReplayOptions
 
     def add(self, obs: Any, next_obs: Any, *args: Any, **kwargs: Any) -> None:
         """SB3's `add`. Evicts or raises first where the observations may not fit, as `on_full` has it."""
@@ -168,31 +142,12 @@ class GpuReplayObservations(GpuObservations, ReplayObservations):
             if self.pos == 0:
                 self._compact_after_add()
 
-    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
-        """SB3's `sample`, of the transitions that are there."""
-        if waiting_forks:
-            give_way()
-        with self._lock:  # also while indices are drawn: what they name must still be there when it is read
-            if self._n_evicted() == 0:
-                return super().sample(batch_size, env=env)
-            slots = (self._oldest() + np.random.randint(0, self.size(), size=batch_size)) % self.buffer_size
-            return self._reading(lambda: self._get_samples(slots, env=env))
-
     def reset(self) -> None:
         """SB3's `reset`. What the device holds is let go."""
         with self._lock:
             super().reset()
-            self._eviction = None
             for leaf in self._leaves.values():
                 leaf.clear()
-
-    def _oldest(self) -> int:
-        """Slot of the oldest transitions that can be sampled."""
-        return ((self.pos if self.full else 0) + self._n_evicted()) % self.buffer_size
-
-    def _kept_slots(self) -> NDArray[np.int64]:
-        """See `CompressedObservations`."""
-        return (np.arange(self.size()) + self._oldest()) % self.buffer_size
 
     def _make_room(self) -> None:
         """Evict until the observations of a step fit, if that was asked for; else raise HeapFullError."""
@@ -205,15 +160,7 @@ class GpuReplayObservations(GpuObservations, ReplayObservations):
                 n = max(self.size() // _EVICT, 1)
                 if self._options.on_full != "evict" or n >= self.size():
                     raise
-            slots = (self._oldest() + np.arange(n + 1)) % self.buffer_size
-            self._eviction = Eviction(int(slots[-1]), slots[:-1])  # from here on nobody samples them
-
-    def _erase_evicted(self) -> None:
-        if self._eviction is not None and self._eviction.unfinished is not None:
-            cells = (self._eviction.unfinished[:, None] * self.n_envs + np.arange(self.n_envs)).reshape(-1)
-            for store in self._device_stores():
-                store.erase(cells)
-            self._eviction = Eviction(self._eviction.first, None)
+            self._evict(n)
 
 
 class GpuRolloutObservations(GpuObservations, RolloutObservations):

@@ -106,6 +106,13 @@ def _is_tiny(plan: StorePlan) -> bool:
     return plan.layouts()[-1].frame_bytes < SMALLEST_FRAME
 
 
+@dataclass
+class GpuReplayOptions(GpuOptions):
+    """The keywords of replay buffers on a device."""
+
+    random_shift: int = 0
+
+
 def _numpy_dtype(dtype: Any) -> Any:
     if not isinstance(dtype, th.dtype):
         return dtype

@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import numpy as np
 import torch as th
 from gymnasium import spaces
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
 from sb3_extra_buffers.compressed.replay import ReplayObservations
@@ -18,6 +19,16 @@ from sb3_extra_buffers.prioritized.sampling import PrioritizedSampling, Schedule
 
 class PrioritizedObservations(ReplayObservations, PrioritizedSampling):
     """Compressed observations, drawn by their priorities."""
+
+    _draws_itself = True
+
+    def _forget(self, slots: NDArray[np.int64]) -> None:
+        """See `EvictingObservations`."""
+        for slot in slots.tolist():
+            self._set(slot, 0)
+
+    def _all_are_there(self) -> bool:
+        return self._n_evicted() == 0
 
     def update_priorities(self, indices: ArrayLike | th.Tensor, errors: ArrayLike | th.Tensor) -> None:
         """See `PrioritizedSampling.update_priorities`."""
@@ -50,6 +61,9 @@ class CompressedPrioritizedReplayBuffer(PrioritizedObservations, ReplayBuffer):
     :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
+    :param max_memory: bytes that observations and arrays may take, e.g. ``"4GB"`` or ``"25%"`` of RAM: as many transitions
+        are kept as fit, up to `buffer_size`
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "Use CompressedPrioritizedDictReplayBuffer"
@@ -64,7 +78,8 @@ class CompressedPrioritizedReplayBuffer(PrioritizedObservations, ReplayBuffer):
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
-        directory: str | os.PathLike[str] | None = None, keep: bool = False,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False, max_memory: int | str | None = None,
+        random_shift: int = 0,
     ) -> None: ...  # fmt: skip
 
 
@@ -93,6 +108,9 @@ class CompressedPrioritizedDictReplayBuffer(PrioritizedObservations, DictReplayB
     :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
+    :param max_memory: bytes that observations and arrays may take, e.g. ``"4GB"`` or ``"25%"`` of RAM: as many transitions
+        are kept as fit, up to `buffer_size`
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "Use CompressedPrioritizedReplayBuffer"
@@ -107,7 +125,8 @@ class CompressedPrioritizedDictReplayBuffer(PrioritizedObservations, DictReplayB
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
-        directory: str | os.PathLike[str] | None = None, keep: bool = False,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False, max_memory: int | str | None = None,
+        random_shift: int = 0,
     ) -> None: ...  # fmt: skip
 
 
@@ -138,6 +157,9 @@ class CompressedPrioritizedNStepReplayBuffer(PrioritizedObservations, NStepRepla
     :param block_frames: frames that are compressed together; chosen by the size of a frame if not given
     :param directory: keep compressed observations in files there, so that the buffer can be larger than memory
     :param keep: leave a checkpoint in the directory when the buffer is closed; `load_buffer(directory)` reads it
+    :param max_memory: bytes that observations and arrays may take, e.g. ``"4GB"`` or ``"25%"`` of RAM: as many transitions
+        are kept as fit, up to `buffer_size`
+    :param random_shift: shift the images of each batch at random, by up to so many pixels, as DrQ does
     """
 
     _instead = "SB3 has no n-step buffer for Dict observations: use CompressedPrioritizedDictReplayBuffer, with single steps"
@@ -152,5 +174,6 @@ class CompressedPrioritizedNStepReplayBuffer(PrioritizedObservations, NStepRepla
         compression_method: str | Mapping[str, str] = "auto", compression_kwargs: Mapping[str, Any] | None = None,
         decompression_kwargs: Mapping[str, Any] | None = None, output_dtype: Literal["raw", "float"] = "raw",
         frame_stack: int | Literal["auto"] | Mapping[str, int | Literal["auto"]] = "auto", block_frames: int | None = None,
-        directory: str | os.PathLike[str] | None = None, keep: bool = False,
+        directory: str | os.PathLike[str] | None = None, keep: bool = False, max_memory: int | str | None = None,
+        random_shift: int = 0,
     ) -> None: ...  # fmt: skip

@@ -133,7 +133,7 @@ class PrioritizedSampling(ReplayBuffer):
         :param batch_size: number of transitions
         :param env: normalizes the batch, as in SB3
         """
-        if self.alpha == 0:
+        if self.alpha == 0 and self._all_are_there():
             batch, weights = super().sample(batch_size, env), np.ones(batch_size, np.float32)
             return self._with_weights(batch, weights)
         if not self.pos and not self.full:
@@ -159,6 +159,10 @@ class PrioritizedSampling(ReplayBuffer):
         self.latest = self.to_torch(weights.reshape(-1, 1)), _envs.cells
         return PrioritizedReplayBufferSamples._make([*batch, *self.latest])
 
+    def _all_are_there(self) -> bool:
+        """Whether every slot that was written still has its transition."""
+        return True
+
     def current_beta(self) -> float:
         """The number that `beta` is, or that its schedule says now."""
         return self.beta(self.progress_remaining) if callable(self.beta) else self.beta
@@ -180,6 +184,8 @@ class PrioritizedSampling(ReplayBuffer):
         if not np.isfinite(size).all() or (size < 0).any():
             wrong = size[~np.isfinite(size) | (size < 0)][0]
             raise ValueError(f"errors must be finite and not negative, got {wrong}: pass their absolute values")
+        is_there = self.priorities.reshape(-1)[cells] > 0  # others may have been evicted since they were drawn
+        cells, size = cells[is_there], size[is_there]
         if self.alpha == 0 or not len(cells):
             return
         weights = (size + np.float32(self.eps)) ** np.float32(self.alpha)

@@ -85,6 +85,13 @@ class Store(ABC):
     def commit_step(self) -> None:
         """Write what is prepared. Does nothing if nothing is, so that an interrupted call can be repeated."""
 
+    def erase(self, cells: Cells) -> None:  # noqa: B027  not all stores can
+        """Let go of cells of all columns, which nobody reads any more. Does nothing where that frees no memory."""
+
+    def held_bytes(self) -> int:
+        """Bytes of memory that the store has, for all cells that were ever written."""
+        return self.memory_usage().stored_bytes
+
     def write_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
         """Prepare and commit. A buffer's `add` calls SB3's `add` between the two."""
         self.prepare_step(slot, observations)

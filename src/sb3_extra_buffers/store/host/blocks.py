@@ -34,6 +34,8 @@ from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 
 #: Bytes of observations that are decoded at a time.
 _DECODED_BYTES = 1 << 20
+#: Of chunks, so many bytes may be free without being counted: three chunks.
+_FREE_BYTES = 3 << 20
 
 
 class BlockStore(Store):
@@ -149,6 +151,19 @@ class BlockStore(Store):
     def clear(self) -> None:
         """See `Store.clear`."""
         self._native.clear()
+
+    def erase(self, cells: Cells) -> None:
+        """See `Store.erase`."""
+        cells = np.ascontiguousarray(cells, np.int64)
+        for first in range(0, 0 if self._is_empty else len(cells), self.n_streams):
+            self._native.erase(cells[first : first + self.n_streams])
+
+    def held_bytes(self) -> int:
+        """See `Store.held_bytes`. Dead bytes count, but for a few chunks that are always partly free; a file does not."""
+        usage = self._native.usage()
+        if self._folder is not None:
+            return usage.stored_bytes - usage.live_bytes
+        return usage.stored_bytes + max(usage.held_bytes - usage.live_bytes - _FREE_BYTES, 0)
 
     def _announce(self, codings: list[Coding]) -> None:
         """Tell the core which of these it can read itself."""

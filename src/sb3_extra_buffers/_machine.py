@@ -1,4 +1,4 @@
-"""What the command asks of the machine: memory of this process, of the machine, and how much of it a job may take."""
+"""RAM: how much the machine has, how much is free, and how much of it a container or a job may take."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import os
 from pathlib import Path
 
 from sb3_extra_buffers._optional import installed, require
-from sb3_extra_buffers.bench.memory import resident_bytes
-
-__all__ = ["available_bytes", "cgroup_limit", "ram_bytes", "resident_bytes"]
 
 CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
