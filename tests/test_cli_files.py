@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
 
@@ -19,8 +20,9 @@ from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.recording import FramelessRecordBuffer
 from sb3_extra_buffers.segments.runs import write_buffer
 from sb3_extra_buffers.store.format import MAGIC
-from tests.oracle import assert_same_samples
+from tests.oracle import add_to_replay, assert_same_samples
 from tests.saved_buffers import EVERYTHING, N_ENVS, array, as_numpy, assert_equal, record, replay, rollout
+from tests.transitions import play
 
 Capture = pytest.CaptureFixture[str]
 
@@ -384,3 +386,33 @@ def test_segments_that_lack_an_array_are_not_repaired(path: Path, tmp_path: Path
     assert main(["repair", str(path), str(tmp_path / "out.sb3x")]) == 2
     assert "'rewards'" in capsys.readouterr().err
     assert not (tmp_path / "out.sb3x").exists()
+
+
+@pytest.mark.parametrize("lost", ["a file", "the list", "nothing"])
+def test_what_is_repaired_has_its_newest_priorities(
+    lost: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
+
+    monkeypatch.setattr("sb3_extra_buffers.segments.folders._FEW_STEPS", 0)
+    folder, rng = tmp_path / "run", np.random.default_rng(0)
+    space, actions = spaces.Box(0, 255, (1, 12, 12), np.uint8), spaces.Discrete(4)
+    buffer = CompressedPrioritizedReplayBuffer(160, space, actions, "cpu", n_envs=2)
+    for part in range(3):  # the third overwrites the first steps
+        for step in play(space, actions, 2, 40, seed=part):
+            add_to_replay([buffer], step)
+        buffer.update_priorities(np.arange(2 * min(40 * (part + 1), 80)), rng.random(2 * min(40 * (part + 1), 80)))
+        buffer.checkpoint(folder)
+    files = sorted(folder.glob("*.sb3x"))
+    n_kept = 80
+    if lost == "the list":
+        (folder / "checkpoint.json").unlink()
+    elif lost == "a file":
+        files[0].unlink()
+        n_kept = 40
+    assert main(["repair", str(folder), str(tmp_path / "repaired")]) == 0
+    capsys.readouterr()
+    loaded = load_buffer(tmp_path / "repaired", device="cpu")
+    slots = buffer._kept_slots()[-n_kept:]
+    assert loaded.size() == n_kept
+    assert np.array_equal(loaded.priorities[loaded._kept_slots()], buffer.priorities[slots])

@@ -174,28 +174,33 @@ def open_checkpoint(folder: Path) -> Iterator[StoredBuffer]:
         if not 0 <= stored.skipped <= stored.n_stored:
             raise CorruptDataError(f"{folder}: {LIST} names step {checkpoint.oldest}, which no file has")
         if changing is not None:
-            _take_changed(stored, changing)
+            check_header(changing)
+            if changing.header["count"] != stored.n_steps:
+                raise CorruptDataError(
+                    f"A segment is damaged: {changing.header['count']} rows of arrays that change for {stored.n_steps} steps"
+                )
+            take_changed(stored, [entry.first for entry in checkpoint.entries], changing, checkpoint.oldest)
         yield stored
 
 
-def _take_changed(stored: StoredBuffer, changing: Segment) -> None:
-    """Let all runs have the newest rows of arrays that change."""
-    check_header(changing)
+def take_changed(stored: StoredBuffer, firsts: list[int], changing: Segment, first: int) -> None:
+    """Let runs have the newest rows of arrays that change.
+
+    :param firsts: first steps of the runs, counted from the first one ever added
+    :param changing: the segment with these rows
+    :param first: its first step
+    """
     newest = StoredRun(changing, 0)
     for name in stored.names("array"):
         if f"array/{name}" not in changing.names:
             continue
         rows = newest.array(name)
-        if len(rows) != stored.n_steps:
-            raise CorruptDataError(f"A segment is damaged: {name!r} has {len(rows)} rows for {stored.n_steps} steps")
-        for run in stored.runs:
-            changed, first = run.array(name).copy(), max(stored.skipped - run.first, 0)
-            part = rows[run.first + first - stored.skipped : run.first + run.count - stored.skipped]
-            if part.dtype != changed.dtype or part.shape[1:] != changed.shape[1:]:
-                raise CorruptDataError(
-                    f"A segment is damaged: {name!r} is {part.dtype} of {part.shape[1:]} in one of two files"
-                )
-            changed[first:] = part
+        for run, begin in zip(stored.runs, firsts, strict=True):
+            changed, skipped = run.array(name).copy(), max(first - begin, 0)
+            part = rows[max(begin - first, 0) : max(begin + run.count - first, 0)]
+            if part.dtype != changed.dtype or part.shape != changed[skipped:].shape:
+                raise CorruptDataError(f"A segment is damaged: {name!r} is {part.dtype} of {part.shape} in one of two files")
+            changed[skipped:] = part
             run.changed[name] = changed
 
 

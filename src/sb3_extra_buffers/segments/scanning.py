@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.segments.folders import LIST, read_list, segment_files
+from sb3_extra_buffers.segments.folders import LIST, read_list, segment_files, take_changed
 from sb3_extra_buffers.segments.runs import StoredBuffer, check_header
 from sb3_extra_buffers.store.format import MAGIC, PART_BYTES, Segment
 
@@ -31,8 +31,16 @@ class Finding:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it has steps. Newer rows of arrays alone, which a checkpoint keeps apart, are of no use without them."""
-        return self.segment is not None and not self.problems and not self.segment.header.get("changing")
+        """Whether it has steps."""
+        return self._is_undamaged(is_changing=False)
+
+    @property
+    def is_newer_rows(self) -> bool:
+        """Whether it has newer rows of arrays alone, e.g. of priorities, which a checkpoint keeps apart."""
+        return self._is_undamaged(is_changing=True)
+
+    def _is_undamaged(self, *, is_changing: bool) -> bool:
+        return self.segment is not None and not self.problems and bool(self.segment.header.get("changing")) == is_changing
 
     @property
     def steps(self) -> int:
@@ -64,6 +72,9 @@ def usable(findings: list[Finding]) -> tuple[StoredBuffer, list[int]]:
         raise CorruptDataError("No segment is undamaged: nothing can be saved")
     segments = [one.segment for one in kept if one.segment is not None]
     stored, gaps, n = StoredBuffer.of(segments), [], 0
+    newest = max((one for one in findings if one.is_newer_rows), key=lambda one: one.first, default=None)
+    if newest is not None and newest.segment is not None:
+        take_changed(stored, [one.first for one in kept], newest.segment, newest.first)
     for one, following in zip(kept, [*kept[1:], None], strict=True):
         n += one.steps
         if following is not None and following.first != one.first + one.steps:
