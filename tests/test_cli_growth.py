@@ -12,9 +12,9 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sb3_extra_buffers import _machine as machine
 from sb3_extra_buffers._text import round_down
 from sb3_extra_buffers.callbacks import transition_memory
-from sb3_extra_buffers.cli import machine
 from sb3_extra_buffers.cli.growth import Growth, grow
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 

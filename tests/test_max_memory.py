@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,26 @@ def test_a_limit_that_is_too_small_for_a_batch_is_refused() -> None:
 def test_amounts_that_are_none_are_refused(said: Any) -> None:
     with pytest.raises(ValueError, match=r"max_memory must be .* got"):
         CompressedReplayBuffer(10, IMAGE, ACTIONS, max_memory=said)
+
+
+@pytest.mark.parametrize("made_class", [CompressedReplayBuffer, CompressedPrioritizedReplayBuffer])
+def test_a_thread_that_samples_never_sees_what_is_evicted(made_class: Any) -> None:
+    buffer, scene = make(made_class), Scene()
+    scene.add_to(buffer, 1500, 0.5)
+    wrong: list[str] = []
+    is_done = threading.Event()
+
+    def sample() -> None:
+        while not is_done.is_set():
+            batch = buffer.sample(64)
+            n_wrong = int((numbers_of(batch.next_observations) != batch.rewards.numpy().ravel()).sum())
+            if n_wrong:
+                wrong.append(f"{n_wrong} wrong observations")
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    for noise in (1.0, 0.2, 0.9):
+        scene.add_to(buffer, 400, noise)
+    is_done.set()
+    thread.join()
+    assert not wrong

@@ -55,14 +55,14 @@ class EvictingObservations(CompressedObservations):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """SB3's `sample`, of the transitions that are there."""
-        if self._eviction is None or self._draws_itself:
-            return self._reading(lambda: super(EvictingObservations, self).sample(batch_size, env=env))
-        with self._lock:  # also while indices are drawn: what they name must still be there when it is read
-            if self._n_evicted() == 0:
-                self._eviction = None
-                return self.sample(batch_size, env=env)
-            slots = (self._oldest() + np.random.randint(0, self.size(), size=batch_size)) % self.buffer_size
-            return self._reading(lambda: self._get_samples(slots, env=env))
+        return self._reading(lambda: self._drawn(batch_size, env))
+
+    def _drawn(self, batch_size: int, env: VecNormalize | None) -> Any:
+        """A batch, drawn under the lock: what its indices name must still be there when it is read."""
+        if self._draws_itself or self._n_evicted() == 0:
+            return super().sample(batch_size, env=env)
+        slots = (self._oldest() + np.random.randint(0, self.size(), size=batch_size)) % self.buffer_size
+        return self._get_samples(slots, env=env)
 
     def reset(self) -> None:
         """SB3's `reset`."""
