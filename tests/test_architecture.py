@@ -41,7 +41,7 @@ ALLOWED = {
     ("datasets", "persistence"),
     ("datasets", "training_utils"),
 }
-#: Packages from outside that a part must not import. `store.device` is torch memory, the exception that DESIGN.md names.
+#: Packages from outside that a part must not import. `store.device` keeps frames in torch memory, so it is the exception.
 FORBIDDEN: dict[str, set[str]] = {
     "errors": {"numpy", "torch", "gymnasium", "stable_baselines3"},
     "_optional": {"numpy", "torch", "gymnasium", "stable_baselines3"},

@@ -341,6 +341,10 @@ def test_a_taste_that_is_smaller_than_its_codec_says_why() -> None:
     ]
     assert larger_pieces([measured("auto", 3), small, measured("zstd3", 1)]) == []
     assert larger_pieces([measured("auto", 3), measured("zstd3", 1)]) == []
+    of_dict = replace(small, label="auto-small (zstd3, none)")
+    assert larger_pieces([of_dict, measured("none", 9), measured("zstd3", 1.4)]) == [
+        "auto-small encodes more frames together than zstd3 does: smaller, and slower to read."
+    ]
 
 
 # ---- the rule
@@ -395,7 +399,7 @@ def test_where_nothing_fits_the_largest_buffer_that_does_is_recommended() -> Non
     verdict = verdict_of([measured("none", 90, 1.0), measured("zstd9", 30, 9.0)], sb3_gigabytes=200)
     assert verdict.best is not None
     assert (verdict.best.method, verdict.size) == ("zstd9", 830_000)
-    assert verdict.reason.startswith("1,000,000 transitions do not surely fit into 25 GB: zstd9 would take about 30 GB.")
+    assert verdict.reason.startswith("1,000,000 transitions do not fit into 25 GB: zstd9 would take about 30 GB.")
     assert verdict.reason.endswith("The largest buffer_size that fits is 830_000.")
     rollout = verdict_of([measured("auto", 30)], sb3_gigabytes=200, kind="rollout")
     assert rollout.size == 4 * 200_000  # of 4 envs, in whole minibatches of 64
@@ -406,6 +410,7 @@ def test_an_uncertain_codec_counts_by_what_surely_fits() -> None:
     unsure = replace(measured("auto", 20), high_bytes=30 * GIGABYTE, largest=800_000)
     verdict = verdict_of([unsure])
     assert (verdict.best, verdict.size) == (unsure, 800_000)
+    assert verdict.reason.startswith("1,000,000 transitions may not fit into 25 GB: auto would take about 20 GB.")
 
 
 def test_sb3_is_recommended_where_little_is_saved_or_needed() -> None:

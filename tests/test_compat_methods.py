@@ -330,6 +330,8 @@ def test_room_to_spare_and_a_level_can_be_given() -> None:
     assert estimate_max_slot_bytes(*arguments, "zstd", compresslevel=-100) == estimate_max_slot_bytes(*arguments, "zstd-100")
     assert estimate_total_heap_bytes(7, *arguments, "zstd", 1.5, -100) == 7 * estimate_max_slot_bytes(*arguments, "zstd-100")
     assert estimate_max_slot_bytes(1, th.uint8, th.uint16, "rle") == 64
+    with_numpy = estimate_max_slot_bytes(MSPACMAN, np.uint8, np.uint16, "rle")
+    assert with_numpy == estimate_max_slot_bytes(MSPACMAN, th.uint8, th.uint16, "rle")
 
 
 def test_the_parts_of_an_estimate() -> None:

@@ -10,9 +10,9 @@ ratios to SB3's own buffer, measured side by side: `add` is for a buffer that is
 `get`) is for one batch.
 
 Of the codecs whose buffer fits into memory, the smallest is recommended that takes at most 1.5 times SB3's time for an add
-and a sample together, or the fastest where none does. The default is preferred where it is at most 10 % larger. SB3's own
-buffer is recommended where it fits and is small beside the memory, or where less than a fifth would be saved. Where nothing
-fits, the code has the largest size that does.
+and a sample together, or the fastest where none does. The default is preferred where it is at most 10 % larger and 25 %
+slower. SB3's own buffer is recommended where it fits and is small beside the memory, or where less than a fifth would be
+saved. Where nothing fits, the code has the largest size that does.
 """
 
 from __future__ import annotations
@@ -227,6 +227,7 @@ def uncertainty(measurements: list[Measurement], task: Task) -> str:
 def larger_pieces(measurements: list[Measurement]) -> list[str]:
     """Why `auto-small` is smaller than the codec that it has chosen, where both are shown."""
     small = next((m for m in measurements if m.method == "auto-small"), None)
-    chosen = small.label.partition("(")[2].rstrip(")").split(", ") if small else []
+    # The codec of each key; `none` of small vectors encodes nothing.
+    chosen = set(small.label.partition("(")[2].rstrip(")").split(", ")) - {"none"} if small else set()
     larger = [m.label for m in measurements if small and m.label in chosen and m.buffer_bytes > small.buffer_bytes]
     return [f"auto-small encodes more frames together than {larger[0]} does: smaller, and slower to read."] if larger else []

@@ -80,8 +80,8 @@ def _fitted(best: Measurement | None, largest: int, words: str, needed: float, t
     fitting = fitting // unit * unit or fitting
     label = best.label if best else "SB3's own buffer, of which compression saves less than a fifth,"
     words = (
-        f"{counted(task.size, 'transition')} do not surely fit into {human_bytes(task.memory)}: {label} would take about "
-        f"{human_bytes(needed)}."
+        f"{counted(task.size, 'transition')} {'do' if needed > task.memory else 'may'} not fit into "
+        f"{human_bytes(task.memory)}: {label} would take about {human_bytes(needed)}."
     )
     if not fitting:
         return Verdict(best, 0, f"{words} Nothing fits: give it more --memory, or make observations smaller.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from numpy.typing import DTypeLike
 
 from sb3_extra_buffers.codecs import CODECS
 from sb3_extra_buffers.codecs.registry import split_spec
@@ -109,8 +110,8 @@ def estimate_save_ratio(compression_method: str, compresslevel: int | None = Non
 
 
 def estimate_max_slot_bytes(
-    flat_len: int, elem_type: th.dtype, runs_type: th.dtype, compression_method: str, overalloc_factor: float = 1.5,
-    compresslevel: int | None = None,
+    flat_len: int, elem_type: th.dtype | DTypeLike, runs_type: th.dtype | DTypeLike, compression_method: str,
+    overalloc_factor: float = 1.5, compresslevel: int | None = None,
 ) -> int:  # fmt: skip
     """Bytes to have ready for one observation.
 
@@ -122,7 +123,7 @@ def estimate_max_slot_bytes(
     :param compresslevel: a level that overrides the one in the name
     """
     family, _ = parse_compression_method(compression_method)
-    raw = flat_len * elem_type.itemsize
+    raw = flat_len * torch_dtype_element_size(elem_type)
     if family == "tiles":  # which shares what observations have in common, so that there is no largest one
         least = 0
     elif family in ("none", "baseline"):
@@ -130,7 +131,7 @@ def estimate_max_slot_bytes(
     elif family in _BYTE_CODECS:
         least = raw // 4 + raw // 255 + _SMALLEST
     else:  # runs of one value each
-        least = raw + flat_len * runs_type.itemsize
+        least = raw + flat_len * torch_dtype_element_size(runs_type)
     if not is_benchmark_family(family):
         return least
     expected = int(raw * estimate_save_ratio(compression_method, compresslevel) * overalloc_factor)
@@ -138,7 +139,7 @@ def estimate_max_slot_bytes(
 
 
 def estimate_total_heap_bytes(
-    n_cells: int, flat_len: int, elem_type: th.dtype, runs_type: th.dtype, compression_method: str,
+    n_cells: int, flat_len: int, elem_type: th.dtype | DTypeLike, runs_type: th.dtype | DTypeLike, compression_method: str,
     overalloc_factor: float = 1.5, compresslevel: int | None = None,
 ) -> int:  # fmt: skip
     """Bytes to have ready for ``n_cells`` observations. See `estimate_max_slot_bytes` for the other parameters."""
@@ -153,6 +154,6 @@ def find_smallest_dtype(max_val: float, signed: bool = False, fallback: th.dtype
     return fallback if found is None else numpy_dtype_to_torch(found)
 
 
-def torch_dtype_element_size(dtype: th.dtype) -> int:
-    """Bytes of one value."""
-    return dtype.itemsize
+def torch_dtype_element_size(dtype: th.dtype | DTypeLike) -> int:
+    """Bytes of one value, of torch's or NumPy's dtype."""
+    return dtype.itemsize if isinstance(dtype, th.dtype) else np.dtype(dtype).itemsize
