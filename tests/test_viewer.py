@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,21 @@ def test_what_was_read_of_an_earlier_state_does_not_hold_its_closed_files(
     source.state()
     gc.collect()
     assert np.array_equal(source.state().experience.observations("observation", 1, np.array([3]))[0], stacked(1, 3))
+
+
+def test_states_that_share_a_cache_read_one_after_the_other(tmp_path: Path) -> None:
+    game = Game(60)
+    game.play(30).buffer.checkpoint(tmp_path)
+    source = Source(tmp_path, "run")
+    before = source.state().experience
+    game.play(10).buffer.checkpoint(tmp_path)
+    after = source.state().experience
+    assert after.cache is before.cache
+    with ThreadPoolExecutor(1) as thread, before.cache.lock:  # as if another request still read the state before
+        reading = thread.submit(after.observations, "observation", 0, np.array([3]))
+        with pytest.raises(TimeoutError):
+            reading.result(timeout=0.2)
+    assert np.array_equal(reading.result()[0], stacked(0, 3))
 
 
 def test_a_new_buffer_in_the_same_folder_begins_anew(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer
 from sb3_extra_buffers.viewer import Viewer
-from tests.viewer_game import SIZE, Game, frame, length_of
+from tests.viewer_game import ACTIONS, SIZE, Game, frame, length_of
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: the page is not tested")
 CHROMIUM = os.environ.get("CHROMIUM") or next(
@@ -255,6 +255,15 @@ def test_a_link_leads_to_a_step(viewer: Viewer, visit: Open) -> None:
     expect(page.locator("h1")).to_have_text("Episode 4")
 
 
+def test_a_link_to_a_step_that_cannot_be_leads_to_one_that_can(viewer: Viewer, visit: Open) -> None:
+    page = visit(viewer, "#episode=1&step=abc")
+    at_step(page, 0)
+    for said, step in (("2.5", 2), ("-5", 0), ("1e9", length_of(1, 0) - 1)):
+        page.evaluate(f"location.hash = '#episode=1&step={said}'")
+        at_step(page, step)
+        expect(page).to_have_url(re.compile(f"#episode=1&step={step}$"))
+
+
 def test_an_episode_is_saved(viewer: Viewer, visit: Open, tmp_path: Path) -> None:
     page = visit(viewer, "#episode=0")
     at_step(page, 0)
@@ -298,6 +307,28 @@ def test_a_running_training_is_followed_without_losing_the_place(visit: Open, tm
         shoot(page, "live")
 
 
+def test_a_file_that_is_saved_again_is_shown_anew(visit: Open, tmp_path: Path) -> None:
+    Game(90).play(60).buffer.save(tmp_path / "game.sb3x")
+    other = Game(90)
+    other.step = 500  # its episodes are as long, and its pictures are others
+    other._done_at = [500 + length_of(env, 0) - 1 for env in range(2)]
+    with Viewer(tmp_path / "game.sb3x", port=0) as running:
+        page = visit(running, "#episode=0&step=11")
+        at_step(page, 11)
+        assert np.array_equal(canvas(page), frame(0, 11))
+        other.play(60).buffer.save(tmp_path / "game.sb3x")
+        expect(page.locator("#live")).to_have_text("new steps")
+        at_step(page, 11)
+        assert np.array_equal(canvas(page), frame(0, 511))
+        expect(page).to_have_url(re.compile("#episode=0&step=11$"))
+
+
+def named_actions(page: Any) -> list[str]:
+    texts = page.locator("figure", has_text="Actions").locator("text")
+    expect(texts.first).to_be_attached()
+    return texts.all_text_contents()[-len(ACTIONS) :]
+
+
 def test_two_buffers_side_by_side(saved: Path, visit: Open, tmp_path: Path) -> None:
     Game(400).play(120).buffer.save(tmp_path / "other.sb3x")
     with Viewer(saved, tmp_path / "other.sb3x", port=0) as running:
@@ -307,6 +338,7 @@ def test_two_buffers_side_by_side(saved: Path, visit: Open, tmp_path: Path) -> N
             ["game.sb3x", "other.sb3x"]
         )
         expect(page.locator("figure", has_text="Stored memory").locator("path.line")).to_have_count(2)
+        assert named_actions(page) == list(ACTIONS)
         shoot(page, "two")
         page.keyboard.press("2")
         page.get_by_role("button", name="other.sb3x").click()
@@ -317,6 +349,15 @@ def test_two_buffers_side_by_side(saved: Path, visit: Open, tmp_path: Path) -> N
         narrow = visit(running, width=390)
         expect(narrow.locator(".plot")).to_have_count(6)
         shoot(narrow, "two-phone")
+
+
+def test_two_buffers_whose_actions_have_other_names_show_numbers(saved: Path, visit: Open, tmp_path: Path) -> None:
+    game = Game(60)
+    game.buffer.action_space.names = ("STAY", "UP", "DOWN")
+    game.play(30).buffer.save(tmp_path / "other.sb3x")
+    with Viewer(saved, tmp_path / "other.sb3x", port=0) as running:
+        page = visit(running)
+        assert named_actions(page) == ["0", "1", "2"]
 
 
 def test_a_damaged_file_says_what_is_wrong(saved: Path, visit: Open, tmp_path: Path) -> None:
@@ -343,6 +384,14 @@ def test_phone_width(viewer: Viewer, visit: Open) -> None:
         expect(page.locator(ready).first).to_be_visible()
         page.wait_for_load_state("networkidle")
         shoot(page, f"phone-{ready.strip('.#').split()[0]}")
+    page.keyboard.press("d")  # one more picture, and longer words below it
+    expect(page.locator(".stage figcaption")).to_have_count(2)
+    assert page.evaluate("[...document.querySelectorAll('.stage')].every((one) => one.scrollWidth <= one.clientWidth)")
+    stage = page.locator(".stage").bounding_box()
+    for words in page.locator(".stage figcaption").all():
+        box = words.bounding_box()
+        assert stage["x"] <= box["x"]
+        assert box["x"] + box["width"] <= stage["x"] + stage["width"]
 
 
 def test_keys_of_a_dict_vectors_as_lines_and_texts_that_are_no_markup(visit: Open, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import socket
 import subprocess
 import sys
+import tracemalloc
 import urllib.error
 import urllib.request
 import zipfile
@@ -16,10 +18,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from sb3_extra_buffers.cli import main
-from sb3_extra_buffers.viewer import Viewer
+from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.viewer import Viewer, answers
+from sb3_extra_buffers.viewer.export import Clip
 from sb3_extra_buffers.viewer.server import PAGE
+from sb3_extra_buffers.viewer.source import Source
+from tests.damage import sections, signed
 from tests.viewer_game import SIZE, Game, frame, stacked
 
 
@@ -135,6 +142,56 @@ def test_a_gif_that_would_take_too_much_memory_is_refused(viewer: Viewer, monkey
 # ---- who is answered to
 
 
+def test_no_answer_takes_memory_for_all_of_an_episode(tmp_path: Path) -> None:
+    shape, n = (300, 400, 3), 300  # 108 MB
+    buffer = CompressedReplayBuffer(n, spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(2), "cpu")
+    for t in range(n):
+        buffer.add(
+            *(np.full((1, *shape), (t + k) % 256, np.uint8) for k in (0, 1)), np.zeros((1, 1)), np.ones(1), np.zeros(1), [{}]
+        )
+    buffer.save(tmp_path / "large.sb3x")
+    state = Source(tmp_path / "large.sb3x", "large").state()
+    tracemalloc.start()
+    try:
+        said = answers.values(state, 0, {"key": "observation"})
+        Clip(state.experience, 0, 0, n).write(tmp_path / "episode.npz", "npz")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30e6
+    assert (said["dimensions"], len(said["values"]), said["values"][7]) == (360_000, n, [7] * 64)
+    with np.load(tmp_path / "episode.npz") as file:
+        assert file["next_observations"].shape == (n, *shape)
+        assert np.array_equal(file["next_observations"][:, 0, 0, 0], (np.arange(n) + 1) % 256)
+
+
+def test_pictures_of_a_video_that_would_take_too_much_memory_are_refused(
+    viewer: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.viewer.export._PICTURE_BYTES", SIZE * SIZE * 16)
+    assert "smaller zoom" in refused(viewer, "0/export/0.mp4?zoom=5", 400)
+    assert "smaller zoom" in refused(viewer, "0/export/0.gif?zoom=5", 400)
+
+
+@pytest.mark.parametrize("path", ["{}/overview", "0/episodes/{}", "0/frames/0/{}.png", "0/containing/{}/0"])
+def test_addresses_that_are_too_long_are_refused(viewer: Viewer, path: str) -> None:
+    assert "1000 characters" in refused(viewer, path.format("9" * 5000), 414)
+
+
+def test_a_websocket_is_no_way_in(viewer: Viewer) -> None:
+    """It is answered as any other request: hosts are checked, and no error is logged."""
+    asked = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Key": "a" * 22 + "==",
+        "Sec-WebSocket-Version": "13",
+    }
+    connection = http.client.HTTPConnection(viewer.url.split("/")[2], timeout=30)
+    connection.request("GET", "/api/sources", headers={**asked, "Host": "example.org"})
+    assert connection.getresponse().status == 403
+    connection.close()
+
+
 def test_other_hosts_are_refused(viewer: Viewer) -> None:
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
         assert ask(viewer.url, Host=host)[0] in (400, 403)
@@ -212,6 +269,20 @@ def test_a_damaged_file_is_explained_and_others_still_work(saved: Path, tmp_path
         assert "checksum" in refused(running, "2/frames/0/3.png", 422)
         assert "checksum" in refused(running, "2/findings", 422)
         assert told(running, "2/overview")["transitions"] == 300
+
+
+def test_very_many_envs_that_a_file_is_said_to_have_are_refused(saved: Path, tmp_path: Path) -> None:
+    _, header, _ = sections(saved.read_bytes())
+    many = 2**39
+    header.update(count=0, leaves={})
+    header["buffer"]["n_envs"] = many
+    header["sections"] = [one for one in header["sections"] if one["name"].startswith("array/")]
+    for one in header["sections"]:
+        one.pop("filter", None)
+        one["shape"][:2] = 0, many
+    (tmp_path / "many.sb3x").write_bytes(signed(header, [b""] * len(header["sections"])))
+    with Viewer(tmp_path / "many.sb3x", port=0) as running:
+        assert f"{many:,} envs" in told(running, "sources")[0]["error"]
 
 
 def test_a_file_that_goes_away_and_comes_back(saved: Path, tmp_path: Path) -> None:

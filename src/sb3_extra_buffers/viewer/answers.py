@@ -90,6 +90,7 @@ def episode(state: State, name: int) -> dict[str, Any]:
     at = int(np.flatnonzero(same == i)[0])
     return {
         **row(state, i), "version": state.version, "marks": marks, "life": is_life, **_track(state, env, first, last),
+        "identity": state.life or state.version,  # while it stays, a step has the same observations
         "previous": int(table.number[same[at - 1]]) if at else None,
         "next": int(table.number[same[at + 1]]) if at + 1 < len(same) else None,
     }  # fmt: skip
@@ -136,11 +137,11 @@ def values(state: State, env: int, query: Any) -> dict[str, Any]:
         raise LookupError(f"There is no {key!r} among the observations; there are {', '.join(experience.leaves) or 'none'}")
     first, last = _range(state, env, query, 2**40)
     at = np.arange(first, last, max(-(-(last - first) // _MOST_POINTS), 1))
-    found = experience.observations(key, env, at)
-    flat = found.reshape(len(found), -1)
+    # Copies, as a part of an array keeps all of it.
+    flat = [some.reshape(len(some), -1)[:, :_MOST_DIMENSIONS].copy() for some in experience.chunks(key, env, at)]
     return {
-        "version": state.version, "steps": (at + experience.first).tolist(), "dimensions": int(flat.shape[1]),
-        "values": _short(flat[:, :_MOST_DIMENSIONS]),
+        "version": state.version, "steps": (at + experience.first).tolist(),
+        "dimensions": math.prod(experience.leaves[key].shape), "values": _short(np.concatenate(flat)),
     }  # fmt: skip
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
 
 class ByteCache:
-    """The last values that were asked for. Whoever uses it holds a lock.
+    """The last values that were asked for. Whoever uses it holds its lock: several states of a folder share it.
 
     :param limit: bytes of all values together; the newest one is kept even if it is larger
     """
 
     def __init__(self, limit: int) -> None:
         self._limit, self._n_bytes = limit, 0
+        self.lock = threading.RLock()
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:

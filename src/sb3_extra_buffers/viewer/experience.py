@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -34,8 +33,12 @@ Ints = NDArray[np.int64]
 WINDOW = 128
 #: Bytes of what was read lately.
 CACHE_BYTES = 40 << 20
+#: Bytes of observations that are decoded at a time, about.
+CHUNK_BYTES = 8 << 20
 #: No observation has more bytes; a forged file may say so.
 _MOST_BYTES = 1 << 28
+#: As for envs, which are gone through one by one.
+_MOST_ENVS = 1 << 16
 #: Arrays of rollouts that others follow from.
 _STARTS = "episode_starts"
 
@@ -73,12 +76,14 @@ class Experience:
     def __init__(self, stored: StoredBuffer, files: ExitStack, cache: ByteCache | None = None) -> None:
         about = stored.about
         self.close = weakref.finalize(self, files.close)
-        self._stored, self._lock = stored, threading.RLock()
-        self.cache = cache or ByteCache(CACHE_BYTES)
+        self._stored, self.cache = stored, cache if cache is not None else ByteCache(CACHE_BYTES)
+        self._lock = self.cache.lock
         self.class_name: str = about["class"]
         if self.class_name == "CompressedArray":
             raise CorruptDataError("The file holds a CompressedArray: it has no steps to look at")
         self.n_envs, self.n_steps = int(about["n_envs"]), stored.n_steps
+        if self.n_envs > _MOST_ENVS:
+            raise CorruptDataError(f"The steps are said to be of {self.n_envs:,} envs; at most {_MOST_ENVS:,} can be shown")
         self.capacity = int(about["slots"]) * self.n_envs
         self.is_record = "Record" in self.class_name
         self.first = stored.age - stored.n_steps if stored.folder is not None else 0
@@ -225,6 +230,12 @@ class Experience:
                 cells = positions[chosen] - int(self._edges[run]) - window * WINDOW
                 out[chosen] = on_host(store.read_columns((int(following),), np.ascontiguousarray(cells))[0])
         return out
+
+    def chunks(self, key: str, env: int, positions: Ints, *, following: bool = False) -> Iterator[NDArray[Any]]:
+        """The same, some at a time: all of a long episode may be more than the memory holds."""
+        n = min(max(CHUNK_BYTES // max(self.leaves[key].n_bytes, 1), 1), WINDOW)
+        for at in range(0, len(positions), n):
+            yield self.observations(key, env, positions[at : at + n], following=following)
 
     def _window(self, i: int, key: str, env: int, window: int) -> Any:
         run = self._runs[i]

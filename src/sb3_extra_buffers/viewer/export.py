@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.recording.video import write_gif, write_mp4
-from sb3_extra_buffers.viewer.experience import WINDOW, Experience
+from sb3_extra_buffers.viewer.experience import Experience
 from sb3_extra_buffers.viewer.pictures import Picture, Pixels, newest_frame
 
 FORMATS = {"gif": "image/gif", "mp4": "video/mp4", "npz": "application/octet-stream"}
 #: Pillow holds all pictures of a GIF at once.
 _GIF_BYTES = 64 << 20
+#: Bytes of one picture of a video: more than one of 4K has.
+_PICTURE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -44,23 +46,28 @@ class Clip:
             return
         if self.picture is None:
             raise ValueError(f"{self.key or 'Observations'} are no pictures: only NPZ can hold them")
-        n_bytes = (self.last - self.first) * self.picture.height * self.picture.width * self.zoom**2 * self.picture.n_channels
+        one = self.picture.height * self.picture.width * self.zoom**2 * self.picture.n_channels
+        n_bytes = (self.last - self.first) * one
         if suffix == "gif" and n_bytes > _GIF_BYTES:
             raise ValueError(
                 f"A GIF of {self.last - self.first:,} steps at this zoom would take {n_bytes / 1e6:,.0f} MB of memory, more "
                 f"than {_GIF_BYTES / 1e6:.0f}. Save it as MP4, or with a smaller zoom"
             )
+        if one > _PICTURE_BYTES:
+            raise ValueError(
+                f"Pictures at {self.zoom} times their size have {one / 1e6:,.0f} MB each. Save with a smaller zoom"
+            )
         {"gif": write_gif, "mp4": write_mp4}[suffix](path, self.fps, self._pictures(self.picture))
 
     def _pictures(self, picture: Picture) -> Iterator[Pixels]:
-        for chunk in self._chunks(lambda at: self.experience.observations(self.key, self.env, at)):
+        for chunk in self.chunks(self.key):
             for observation in chunk:
                 frame = newest_frame(picture, observation)
                 yield frame.repeat(self.zoom, axis=0).repeat(self.zoom, axis=1)
 
-    def _chunks(self, read: Callable[[NDArray[np.int64]], NDArray[Any]]) -> Iterator[NDArray[Any]]:
-        for first in range(self.first, self.last, WINDOW):
-            yield read(np.arange(first, min(first + WINDOW, self.last)))
+    def chunks(self, key: str, *, following: bool = False) -> Iterator[NDArray[Any]]:
+        """Observations of the clip, some at a time."""
+        return self.experience.chunks(key, self.env, np.arange(self.first, self.last), following=following)
 
 
 def write_npz(clip: Clip, path: Path) -> None:
@@ -75,11 +82,7 @@ def write_npz(clip: Clip, path: Path) -> None:
             shape = (clip.last - clip.first, *leaf.shape)
             for following in (False, True)[: 1 + leaf.has_next]:
                 name = ("next_observations" if following else "observations") + (f".{key}" if several else "")
-
-                def read(at: NDArray[np.int64], key: str = key, following: bool = following) -> NDArray[Any]:
-                    return experience.observations(key, env, at, following=following)
-
-                _write_array(file, name, leaf.dtype, shape, clip._chunks(read))
+                _write_array(file, name, leaf.dtype, shape, clip.chunks(key, following=following))
 
 
 def _write_array(

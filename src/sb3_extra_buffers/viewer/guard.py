@@ -13,6 +13,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+#: Characters of an address; the page needs some dozens. Longer numbers are more than Python reads.
+_LONGEST = 1000
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -47,6 +49,9 @@ class Guard:
             return
         if scope["method"] not in ("GET", "HEAD"):
             await _refuse(send, 405, "This page is only read")
+            return
+        if len(scope["path"]) > _LONGEST:
+            await _refuse(send, 414, f"An address has at most {_LONGEST} characters")
             return
         if self._token:
             first, slash, rest = scope["path"][1:].partition("/")

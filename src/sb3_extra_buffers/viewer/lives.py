@@ -21,12 +21,12 @@ _CHANGED = 0.1
 def lost_lives(experience: Experience, env: int, first: int, last: int) -> list[int]:
     """Positions at which an observation has fewer lives than the one before."""
     if NAME in experience.leaves:
-        values = experience.observations(NAME, env, np.arange(first, last))
+        parts = experience.chunks(NAME, env, np.arange(first, last))
     elif experience.has(NAME):
-        values = experience.rows(NAME, env, first, last)
+        parts = iter([experience.rows(NAME, env, first, last)])
     else:
         return []
-    left = values.reshape(len(values), -1)[:, -1].astype(np.float64)
+    left = np.concatenate([some.reshape(len(some), -1)[:, -1].astype(np.float64) for some in parts])
     found: list[int] = (np.flatnonzero(np.diff(left) < 0) + 1 + first).tolist()
     return found
 

@@ -62,7 +62,9 @@ class Viewer:
         #: The address of the page.
         self.url = f"http://{shown}:{bound}/{token}{'/' if token else ''}"
         app = make_app(sources, token=token, hosts=LOOPBACK if is_local else None)
-        config = self._uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+        config = self._uvicorn.Config(
+            app, log_level="warning", access_log=False, lifespan="on", ws="none", timeout_graceful_shutdown=1
+        )
         self._server = self._uvicorn.Server(config)
         self._thread: threading.Thread | None = None
 

@@ -65,7 +65,7 @@ async function render({ follow = false } = {}) {
     } else if (view === "player") {
       app.player ??= new Player(app);
       const wanted = app.params.has("episode") ? Number(app.params.get("episode")) : null;
-      const step = Number(app.params.get("step") ?? 0), player = app.player;
+      const step = Math.trunc(Number(app.params.get("step"))) || 0, player = app.player;
       if (follow && player.node.isConnected) { await player.refresh(); return; }
       const same = player.episode && player.source === source && player.episode.episode === wanted && player.node.isConnected && (app.params.get("key") ?? player.about?.key) === player.about?.key;
       if (same) { await player.seek(player.episode.first + step); return; }

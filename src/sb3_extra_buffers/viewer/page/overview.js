@@ -91,10 +91,16 @@ async function fillWarnings(box, source, app) {
     one.at ? el("a", { href: "#", onclick: (event) => { event.preventDefault(); app.goTo(source, one.at[0], one.at[1]); } }, "show") : null))));
 }
 
+// The histogram whose names stand for all of them; none if 1 is FIRE in one buffer and UP in another.
+function commonNames(histograms) {
+  const named = histograms.find((one) => one.names), told = (one) => JSON.stringify([one.values, one.names ?? named.names]);
+  return named && histograms.every((one) => told(one) === told(named)) ? named : null;
+}
+
 function actions(good) {
   const most = Math.max(...good.map((one) => one.facts.actions.length));
   return Array.from({ length: most }, (_, i) => {
-    const named = good.find((one) => one.facts.actions[i]?.names)?.facts.actions[i];
+    const named = commonNames(good.map((one) => one.facts.actions[i]).filter(Boolean));
     return bars({
       title: most > 1 ? `Actions, value ${i}` : "Actions", names: named?.names, start: named?.values[0] ?? 0,
       series: good.map((one) => ({ name: one.source.name, colour: colour(one.source.id), histogram: one.facts.actions[i] })),

@@ -47,6 +47,7 @@ export class Player {
   async refresh() {
     if (!this.episode) return this.open(this.source, null, 0);
     const fresh = await get(`${this.source.id}/episodes/${this.episode.episode}`);
+    if (fresh.identity !== this.episode.identity) return this.open(this.source, fresh.episode, this.step - this.episode.first);
     const grown = fresh.last !== this.episode.last || fresh.first !== this.episode.first || fresh.ended !== this.episode.ended;
     this.episode = fresh;
     this.step = Math.min(Math.max(this.step, fresh.first), fresh.last - 1);
