@@ -149,9 +149,8 @@ class ReplayObservations(LimitedObservations):
             raise ValueError(f"burn_in must be from 0 to length - 1, got {burn_in} of {length} steps")
 
         def make_batch() -> SequenceSamples:
-            slots = self._kept_slots()
-            steps, envs = draw_windows(len(slots), self.n_envs, batch_size, length)
-            chosen = slots[steps]
+            steps, envs = draw_windows(self.size(), self.n_envs, batch_size, length)
+            chosen = (self._oldest() + steps) % self.buffer_size
             ends = self.dones[chosen, envs[:, None]].astype(bool)
             mask = np.ones_like(ends) if across_episodes else same_episode(ends, burn_in)
             return read_sequences(self, chosen, envs, mask, env)

@@ -156,7 +156,7 @@ class PrioritizedSampling(ReplayBuffer):
         return batch
 
     def _with_weights(self, batch: Any, weights: NDArray[np.float32]) -> PrioritizedReplayBufferSamples:
-        self.latest = self.to_torch(weights.reshape(-1, 1)), _envs.cells
+        self.latest = self.to_torch(weights.reshape(-1, 1), copy=False), _envs.cells
         return PrioritizedReplayBufferSamples._make([*batch, *self.latest])
 
     def _all_are_there(self) -> bool:
@@ -177,15 +177,18 @@ class PrioritizedSampling(ReplayBuffer):
         written = self.buffer_size if self.full else self.pos
         if cells.shape != size.shape:
             raise ValueError(f"There must be an error for each transition, got {len(size)} errors for {len(cells)} indices")
-        if len(cells) and not 0 <= cells.min() <= cells.max() < written * self.n_envs:
+        if not len(cells):
+            return
+        if cells.view(np.uint64).max() >= written * self.n_envs:  # seen as unsigned, negative ones are large too
             raise ValueError(
                 f"indices must be those of a batch, below {written * self.n_envs}, got {cells.min()} to {cells.max()}"
             )
-        if not np.isfinite(size).all() or (size < 0).any():
+        if not (size.min() >= 0 and size.max() < np.inf):  # NaN is neither
             wrong = size[~np.isfinite(size) | (size < 0)][0]
             raise ValueError(f"errors must be finite and not negative, got {wrong}: pass their absolute values")
-        is_there = self.priorities.reshape(-1)[cells] > 0  # others may have been evicted since they were drawn
-        cells, size = cells[is_there], size[is_there]
+        if self.optimize_memory_usage or not self._all_are_there():
+            is_there = self.priorities.reshape(-1)[cells] > 0  # others are gone since they were drawn
+            cells, size = cells[is_there], size[is_there]
         if self.alpha == 0 or not len(cells):
             return
         weights = (size + np.float32(self.eps)) ** np.float32(self.alpha)
