@@ -18,7 +18,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import zlib
 from io import BytesIO
@@ -26,35 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import Peak, rss
 
 FRAMES_PER_SECOND = 100_000
 MORE_THAN_A_FILE = 100  # MB
 STACK = 4
-
-
-def rss() -> float:
-    """Resident memory of this process, in MB."""
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024 / 1e6
-
-
-class Peak:
-    """The largest resident memory while a block runs."""
-
-    def __enter__(self) -> Peak:
-        self.peak, self._runs = rss(), True
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while self._runs:
-            self.peak = max(self.peak, rss())
-            time.sleep(0.003)
-
-    def __exit__(self, *error: object) -> None:
-        self._runs = False
-        self._thread.join()
 
 
 # ---- the log

@@ -1,7 +1,8 @@
 """More than uniform replay, measured: `python benchmarks/sampling.py` makes campaigns/sampling.json.
 
     frames      MsPacman, 1,000,000 transitions: `sample(32)` and `update_priorities`, beside uniform `sample(32)`
-    vectors     17 float32, 1,000,000 transitions: the same, beside cpprb's and TorchRL's prioritized buffers
+    vectors     17 float32, 1,000,000 transitions: the same, beside cpprb's and TorchRL's prioritized buffers, and beside
+                `sample(32)` of SB3's own ReplayBuffer
     sequences   MsPacman: `sample_sequences(32, 20)` beside `sample(640)`, which draws as many steps
     max_memory  frames that compress well, badly and well again, for 20 laps: RSS beside the limit
 
@@ -17,22 +18,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import mspacman, rss
 
 OUT = Path(__file__).parent / "campaigns" / "sampling.json"
 N = 1_000_000
 BATCH, LENGTH, DIM = 32, 20, 17
-LIMIT, SIDE, LAPS = 300_000_000, 84, 20
-
-
-def rss() -> float:
-    """Resident memory of this process, in bytes."""
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024
+LIMIT, SIDE, LAPS = 300, 84, 20  # MB, pixels
 
 
 def microseconds(run: Callable[[], Any], n: int = 3000) -> float:
@@ -48,31 +43,17 @@ def microseconds(run: Callable[[], Any], n: int = 3000) -> float:
 # ---- frames
 
 
-def mspacman(made_class: Any, n: int = N) -> Any:
-    """A buffer with a million transitions of MsPacman, from a recording of 40,000."""
-    from sb3_extra_buffers.bench.frames import default_cache, load_workload
-    from sb3_extra_buffers.bench.recording import ensure_recording
-
-    ensure_recording(default_cache(), "MsPacman", 10_000, lambda *_: None)
-    workload = load_workload("MsPacman", 10_000, default_cache())
-    buffer = made_class(n, workload.observation_space, workload.action_space, "cpu", 4)
-    while not buffer.full:
-        for step in islice(workload.steps(), buffer.buffer_size - buffer.pos):
-            buffer.add(*step)
-    return buffer
-
-
 def frames_uniform() -> dict[str, float]:
     from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
-    buffer = mspacman(CompressedReplayBuffer)
+    buffer, _ = mspacman(CompressedReplayBuffer, N)
     return {"us": microseconds(lambda: buffer.sample(BATCH))}
 
 
 def frames_prioritized() -> dict[str, float]:
     from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
 
-    buffer = mspacman(CompressedPrioritizedReplayBuffer)
+    buffer, _ = mspacman(CompressedPrioritizedReplayBuffer, N)
     return {"us": _sampled_and_updated(buffer, lambda batch, errors: buffer.update_priorities(batch.indices, errors))}
 
 
@@ -90,18 +71,30 @@ def _sampled_and_updated(buffer: Any, update: Callable[[Any, Any], None], sample
 
 
 def vectors_ours() -> dict[str, float]:
-    from gymnasium import spaces
-
     from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
+
+    buffer = _with_vectors(CompressedPrioritizedReplayBuffer)
+    return {"us": _sampled_and_updated(buffer, lambda batch, errors: buffer.update_priorities(batch.indices, errors))}
+
+
+def _with_vectors(made_class: Any) -> Any:
+    from gymnasium import spaces
 
     space, actions = spaces.Box(-np.inf, np.inf, (DIM,), np.float32), spaces.Box(-1, 1, (6,), np.float32)
     n_envs = 100
-    buffer = CompressedPrioritizedReplayBuffer(N, space, actions, "cpu", n_envs)
+    buffer = made_class(N, space, actions, "cpu", n_envs)
     rng = np.random.default_rng(0)
     obs, action = rng.standard_normal((n_envs, DIM), np.float32), rng.standard_normal((n_envs, 6), np.float32)
     while not buffer.full:
         buffer.add(obs, obs, action, np.zeros(n_envs), np.zeros(n_envs), [{}] * n_envs)
-    return {"us": _sampled_and_updated(buffer, lambda batch, errors: buffer.update_priorities(batch.indices, errors))}
+    return buffer
+
+
+def vectors_sb3() -> dict[str, float]:
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    buffer = _with_vectors(ReplayBuffer)
+    return {"us": microseconds(lambda: buffer.sample(BATCH))}
 
 
 def vectors_cpprb() -> dict[str, float]:
@@ -147,7 +140,7 @@ def vectors_torchrl() -> dict[str, float]:
 def sequences() -> dict[str, float]:
     from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
-    buffer = mspacman(CompressedReplayBuffer)
+    buffer, _ = mspacman(CompressedReplayBuffer, N)
     n = 300
     return {
         "us": microseconds(lambda: buffer.sample_sequences(BATCH, LENGTH), n),
@@ -185,7 +178,7 @@ def max_memory() -> dict[str, float]:
     warm.sample(BATCH)
     del warm
     before = rss()
-    buffer = CompressedReplayBuffer(10**9, space, spaces.Discrete(4), "cpu", max_memory=LIMIT)
+    buffer = CompressedReplayBuffer(10**9, space, spaces.Discrete(4), "cpu", max_memory=f"{LIMIT}MB")
     while not buffer.full:
         play(buffer, 500, 0.5)
     shares, held, sizes = [0.5, 0.25, 0.9, 0.1, 1.0], [], []
@@ -196,11 +189,11 @@ def max_memory() -> dict[str, float]:
             held.append(rss() - before)
             sizes.append(buffer.size())
     return {
-        "limit MB": LIMIT / 1e6,
-        "most MB": max(held) / 1e6,
-        "least MB": min(held) / 1e6,
+        "limit MB": LIMIT,
+        "most MB": max(held),
+        "least MB": min(held),
         "most / limit": max(held) / LIMIT,
-        "allowed MB": (1.02 * LIMIT + 4e6) / 1e6,
+        "allowed MB": 1.02 * LIMIT + 4,
         "fewest transitions": min(sizes),
         "most transitions": max(sizes),
     }
@@ -208,6 +201,7 @@ def max_memory() -> dict[str, float]:
 
 PARTS: dict[str, Callable[[], dict[str, float]]] = {
     "frames, uniform": frames_uniform, "frames, prioritized": frames_prioritized, "vectors, ours": vectors_ours,
+    "vectors, SB3's uniform": vectors_sb3,
     "vectors, cpprb": vectors_cpprb, "vectors, torchrl": vectors_torchrl, "sequences": sequences, "max_memory": max_memory,
 }  # fmt: skip
 

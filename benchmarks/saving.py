@@ -16,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from functools import partial
 from itertools import islice
@@ -24,34 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import Peak, mspacman, rss
 
 #: Frames of 84x84 bytes that make 2 GB.
 NOISE = 285_000
-
-
-def rss() -> float:
-    """Resident memory of this process, in MB."""
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
-
-
-class Peak:
-    """The largest resident memory while a block runs."""
-
-    def __enter__(self) -> Peak:
-        self.peak, self._runs = rss(), True
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while self._runs:
-            self.peak = max(self.peak, rss())
-            time.sleep(0.003)
-
-    def __exit__(self, *error: object) -> None:
-        self._runs = False
-        self._thread.join()
 
 
 def a_million(folder: Path, n: int) -> dict[str, Any]:
@@ -59,17 +34,10 @@ def a_million(folder: Path, n: int) -> dict[str, Any]:
     import torch as th
 
     from sb3_extra_buffers import load_buffer
-    from sb3_extra_buffers.bench.frames import default_cache, load_workload
-    from sb3_extra_buffers.bench.recording import ensure_recording
     from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
     th.set_num_threads(1)
-    ensure_recording(default_cache(), "MsPacman", 10_000, lambda *_: None)
-    workload = load_workload("MsPacman", 10_000, default_cache())
-    buffer = CompressedReplayBuffer(n, workload.observation_space, workload.action_space, "cpu", 4)
-    while not buffer.full:
-        for step in islice(workload.steps(), buffer.buffer_size - buffer.pos):
-            buffer.add(*step)
+    buffer, workload = mspacman(CompressedReplayBuffer, n)
     stored, before, file = buffer.memory_usage().stored_bytes, rss(), folder / "buffer.sb3x"
     found: dict[str, Any] = {"transitions": n, "stored MB": stored / 1e6}
 

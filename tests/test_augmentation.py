@@ -54,6 +54,17 @@ def pair(made_class: Any, space: spaces.Space[Any] = IMAGE, **options: Any) -> t
     return tuple(filled(made_class(50, space, ACTIONS, "cpu", **options, **one), space) for one in (shifts, plain))  # type: ignore[return-value]
 
 
+def batches_of(ours: Any, plain: Any, draw: Any, seed: int = 0) -> tuple[Any, Any]:
+    """The same draws from both. Afterwards, torch is as before ours was drawn: `drawn` gives the shifts of ours."""
+    np.random.seed(seed)
+    th.manual_seed(seed)
+    shifted = draw(ours)
+    np.random.seed(seed)
+    expected = draw(plain)
+    th.manual_seed(seed)
+    return shifted, expected
+
+
 @pytest.mark.parametrize("dtype", [th.uint8, th.float32, th.uint16])
 @pytest.mark.parametrize("pad", [0, 1, 4])
 def test_images_are_padded_and_cropped(dtype: th.dtype, pad: int) -> None:
@@ -85,12 +96,7 @@ def test_channels_may_come_last() -> None:
 def test_a_batch_is_shifted_image_by_image(made_class: Any) -> None:
     ours, plain = pair(made_class)
     for seed in range(3):
-        np.random.seed(seed)
-        th.manual_seed(seed)
-        batch = ours.sample(20)
-        np.random.seed(seed)
-        expected = plain.sample(20)
-        th.manual_seed(seed)
+        batch, expected = batches_of(ours, plain, lambda buffer: buffer.sample(20), seed)
         for name in ("observations", "next_observations"):
             assert th.equal(getattr(batch, name), padded_and_cropped(getattr(expected, name), drawn(20), PAD))
         assert th.equal(batch.actions, expected.actions)
@@ -99,12 +105,7 @@ def test_a_batch_is_shifted_image_by_image(made_class: Any) -> None:
 def test_only_images_of_a_dict_are_shifted() -> None:
     space = spaces.Dict({"camera": IMAGE, "depth": spaces.Box(0, 9, (1, 8, 8), np.float32), "joints": spaces.Box(-1, 1, (6,))})
     ours, plain = pair(CompressedDictReplayBuffer, space)
-    np.random.seed(0)
-    th.manual_seed(0)
-    batch = ours.sample(10)
-    np.random.seed(0)
-    expected = plain.sample(10)
-    th.manual_seed(0)
+    batch, expected = batches_of(ours, plain, lambda buffer: buffer.sample(10))
     for part in ("observations", "next_observations"):
         ours_by_key, by_key = getattr(batch, part), getattr(expected, part)
         assert th.equal(ours_by_key["joints"], by_key["joints"])
@@ -114,12 +115,7 @@ def test_only_images_of_a_dict_are_shifted() -> None:
 
 def test_all_images_of_a_sequence_are_shifted_by_the_same() -> None:
     ours, plain = pair(CompressedReplayBuffer)
-    np.random.seed(0)
-    th.manual_seed(0)
-    batch = ours.sample_sequences(6, 5)
-    np.random.seed(0)
-    expected = plain.sample_sequences(6, 5)
-    th.manual_seed(0)
+    batch, expected = batches_of(ours, plain, lambda buffer: buffer.sample_sequences(6, 5))
     shifts = drawn(6)
     for t in range(5):
         assert th.equal(batch.observations[:, t], padded_and_cropped(expected.observations[:, t], shifts, PAD))
@@ -142,12 +138,7 @@ def test_what_is_stored_is_not_shifted(tmp_path: Path) -> None:
 
 def test_shifts_go_with_normalized_images() -> None:
     ours, plain = pair(CompressedReplayBuffer, normalize_images=True)
-    np.random.seed(0)
-    th.manual_seed(0)
-    batch = ours.sample(10)
-    np.random.seed(0)
-    expected = plain.sample(10)
-    th.manual_seed(0)
+    batch, expected = batches_of(ours, plain, lambda buffer: buffer.sample(10))
     assert th.equal(batch.observations, padded_and_cropped(expected.observations, drawn(10), PAD))
 
 
@@ -162,6 +153,8 @@ def test_observations_without_images_are_refused() -> None:
         CompressedReplayBuffer(10, spaces.Box(-1, 1, (5,)), ACTIONS, random_shift=4)
     with pytest.raises(ValueError, match="takes batches of images"):
         random_shift(th.zeros(3, 4), 1)
+    with pytest.raises(ValueError, match="number of pixels, got -1"):
+        random_shift(th.zeros(1, 1, 8, 8), -1)
 
 
 def test_dqn_learns_from_shifted_images() -> None:

@@ -10,6 +10,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 
+from sb3_extra_buffers import decompress_buffer
 from sb3_extra_buffers.errors import HeapFullError, ObservationError
 from sb3_extra_buffers.gpu_buffers import GpuDictReplayBuffer, GpuReplayBuffer, GpuRolloutBuffer
 from sb3_extra_buffers.store.device.budget import ByteBudget
@@ -106,6 +107,20 @@ def test_evicting_takes_whole_transitions_of_a_dict() -> None:
         if t > 60:
             assert ours.sample(30).observations["b"].abs().sum(1).min() > 0  # no evicted one, which would be zeros
     assert ours.size() < 60
+
+
+def test_a_plain_copy_holds_what_was_not_evicted() -> None:
+    args = (2 * STEPS, SPACE, ACTIONS, "cpu", 2)
+    ours = GpuReplayBuffer(*args, compression_method="tiles", frame_stack=4, heap_bytes=too_small("tiles"), on_full="evict")
+    theirs = ReplayBuffer(*args)
+    for step in play(SPACE, ACTIONS, 2, 4 * STEPS):
+        add_to_replay([ours, theirs], step)
+    n = ours.size()
+    assert n < theirs.size()
+    plain, newest = decompress_buffer(ours), (theirs.pos - n + np.arange(n)) % theirs.buffer_size
+    assert plain.size() == n
+    for name in ("observations", "next_observations", "actions", "rewards", "dones"):
+        assert np.array_equal(getattr(plain, name)[:n], getattr(theirs, name)[newest]), name
 
 
 def test_a_rollout_cannot_evict() -> None:

@@ -11,8 +11,8 @@ _DIGITS = r"([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?) ?"
 _NUMBER = re.compile(rf"{_DIGITS}([kmgt]?)", re.IGNORECASE)
 #: `8GB`, `8 GiB`, `500M`, `8e9`
 _BYTES = re.compile(rf"{_DIGITS}(?:([kmgt])(i?))?b?", re.IGNORECASE)
-#: Counts and sizes are kept in 64 bits.
-_MOST = 2**63 - 1
+#: The largest count or size: they are kept in 64 bits.
+MOST = 2**63 - 1
 
 
 def number_in(text: str) -> Decimal | None:
@@ -30,7 +30,7 @@ def bytes_in(text: str) -> tuple[int, bool] | None:
 
 def _value(digits: str, power: str, base: int = 1000) -> Decimal | None:
     value = Decimal(digits) * base ** _POWERS[power.lower()]
-    return value if abs(value) <= _MOST else None
+    return value if abs(value) <= MOST else None
 
 
 def human_bytes(n: float) -> str:

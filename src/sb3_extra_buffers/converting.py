@@ -11,6 +11,7 @@ import numpy as np
 from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
 
 from sb3_extra_buffers.compressed.contents import CLASSES, class_named, constructor_arguments, contents_of, stand_at
+from sb3_extra_buffers.compressed.eviction import EvictingObservations
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.segments.runs import Ints
 from sb3_extra_buffers.store.extract import on_host
@@ -63,8 +64,8 @@ def decompress_buffer(buffer: Any) -> Any:
     if not isinstance(buffer, CompressedObservations):
         raise TypeError(f"decompress_buffer takes a buffer of this library, got {type(buffer).__name__}")
     plain_class = _plain_class(type(buffer))
-    if getattr(buffer, "_max_bytes", None) is not None:
-        buffer = buffer.slice(0, buffer.size())  # its ring may have gaps, and fewer slots than its arrays
+    if isinstance(buffer, EvictingObservations) and not buffer.is_whole_ring():
+        buffer = buffer.slice(0, buffer.size())
     with buffer._at_rest():
         made = _other_class(buffer, plain_class, {})
         for name in buffer._column_names:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from sb3_extra_buffers._text import MOST
+
 #: Memory is read after every so many steps, and so often at most.
 MARK_STEPS, MOST_MARKS = 16, 20
 #: It is read when a block has just been sealed, or memory would seem to grow by leaps; no block is longer than this.
@@ -19,8 +21,6 @@ FEWEST_PARTS = 3
 _T = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
 #: Where that cannot be said, a full buffer may take so many times as much.
 UNSURE = 2.0
-#: As many transitions as can be counted.
-_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Growth:
         if taken > memory:
             return max((n for n, bytes_ in self.marks if bytes_ + self.overwriting <= memory), default=0)
         rate = self.rate + self.error if self.error is not None else UNSURE * self.rate
-        return int(min(seen + (memory - taken) / rate, _MOST)) if rate > 0 else _MOST
+        return int(min(seen + (memory - taken) / rate, MOST)) if rate > 0 else MOST
 
     @property
     def _later(self) -> tuple[tuple[int, float], ...]:

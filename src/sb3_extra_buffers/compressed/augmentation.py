@@ -14,27 +14,28 @@ _SIGNED = {th.uint16: th.int16, th.uint32: th.int32, th.uint64: th.int64}
 
 
 def random_shift(images: th.Tensor, pad: int, *, channels_first: bool = True) -> th.Tensor:
-    """Shift each image by up to `pad` pixels, in both directions; pixels at the border are repeated.
+    """Shift each image at random by up to `pad` pixels, up or down and left or right. The border's pixels are repeated.
 
     The random numbers are torch's, of the device that the images are on.
 
     :param images: ``(batch, channels, height, width)``, or sequences of these, ``(batch, length, ...)``: all images of a
-        sequence are shifted by the same
-    :param pad: the most pixels
+        sequence get the same shift
+    :param pad: the most pixels that an image is shifted by
     :param channels_first: whether channels come before height and width, or after them
     """
+    _check_pixels(pad)
     if images.ndim not in (4, 5):
         raise ValueError(f"random_shift takes batches of images or of their sequences, got the shape {tuple(images.shape)}")
     return shifted(images, draw_shifts(images, pad), channels_first=channels_first)
 
 
 def draw_shifts(images: th.Tensor, pad: int) -> th.Tensor:
-    """Shifts down and to the right for each image or sequence of a batch: ``(batch, 2)``."""
+    """How many rows and columns to shift each image or sequence of a batch by: ``(batch, 2)``."""
     return th.randint(-pad, pad + 1, (len(images), 2), device=images.device)
 
 
 def shifted(images: th.Tensor, shifts: th.Tensor, *, channels_first: bool) -> th.Tensor:
-    """The images, each shifted by its own."""
+    """The images, each with its own shift."""
     if not channels_first:
         return shifted(images.movedim(-1, -3), shifts, channels_first=True).movedim(-3, -1)
     *_, height, width = images.shape
@@ -48,7 +49,7 @@ def shifted(images: th.Tensor, shifts: th.Tensor, *, channels_first: bool) -> th
 def shift_batch(batch: Any, pad: int, leaves: dict[str, Leaf]) -> Any:
     """A batch with all its images shifted: observations and next observations each for itself, as in DrQ.
 
-    In a batch of sequences, what comes after a sequence is shifted as the sequence.
+    In a batch of sequences, the next observation of a sequence gets the shift of the sequence.
 
     :param leaves: those of the buffer, by key
     """
@@ -77,8 +78,7 @@ def is_shiftable(leaf: Leaf) -> bool:
 
 def check_pad(pad: Any, leaves: list[Leaf]) -> None:
     """ValueError unless images of these leaves can be shifted by so much."""
-    if not isinstance(pad, int) or isinstance(pad, bool) or pad < 0:
-        raise ValueError(f"random_shift must be a number of pixels, got {pad!r}")
+    _check_pixels(pad)
     images = [leaf for leaf in leaves if is_shiftable(leaf)]
     if pad and not images:
         shapes = ", ".join(str(leaf.shape) for leaf in leaves)
@@ -87,3 +87,8 @@ def check_pad(pad: Any, leaves: list[Leaf]) -> None:
         *_, height, width = sorted(leaf.shape)
         if pad >= min(height, width):
             raise ValueError(f"random_shift={pad} would shift images of {leaf.shape} out of sight: give a few pixels, e.g. 4")
+
+
+def _check_pixels(pad: Any) -> None:
+    if not isinstance(pad, int) or isinstance(pad, bool) or pad < 0:
+        raise ValueError(f"random_shift must be a number of pixels, got {pad!r}")

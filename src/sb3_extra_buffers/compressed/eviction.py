@@ -29,7 +29,7 @@ class EvictingObservations(CompressedObservations):
     """Compressed observations of a replay buffer whose oldest transitions may be gone."""
 
     _eviction: Eviction | None = None
-    #: Whether a class behind this one draws only transitions that are there, once it was told by `_forget` which are not.
+    #: True where a class behind this one chooses what to draw: `_forget` tells it what is gone.
     _draws_itself: ClassVar[bool] = False
 
     def size(self) -> int:
@@ -48,6 +48,10 @@ class EvictingObservations(CompressedObservations):
     def _oldest(self) -> int:
         """Slot of the oldest transitions that can be sampled."""
         return ((self.pos if self.full else 0) + self._n_evicted()) % self.buffer_size
+
+    def is_whole_ring(self) -> bool:
+        """Whether all slots that were ever written still hold their step, and the arrays have no other slots."""
+        return self._n_evicted() == 0
 
     def _kept_slots(self) -> NDArray[np.int64]:
         """See `CompressedObservations`."""

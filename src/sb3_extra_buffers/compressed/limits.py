@@ -86,6 +86,10 @@ class LimitedObservations(EvictingObservations):
         super()._set_up(arguments)
         self._capacity = self.buffer_size
 
+    def is_whole_ring(self) -> bool:
+        """See `EvictingObservations`."""
+        return super().is_whole_ring() and self.buffer_size == self._capacity
+
     def held_bytes(self) -> int:
         """Bytes that observations and arrays take now, as the process has them."""
         slots = self.buffer_size if self.full else self.pos

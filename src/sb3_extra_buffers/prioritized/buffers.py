@@ -24,8 +24,7 @@ class PrioritizedObservations(ReplayObservations, PrioritizedSampling):
 
     def _forget(self, slots: NDArray[np.int64]) -> None:
         """See `EvictingObservations`."""
-        for slot in slots.tolist():
-            self._set(slot, 0)
+        self._set(slots, 0)
 
     def _all_are_there(self) -> bool:
         return self._n_evicted() == 0

@@ -110,16 +110,16 @@ class PrioritizedSampling(ReplayBuffer):
             super().add(*args, **kwargs)
         finally:
             if self.pos != slot or self.buffer_size == 1:  # written, even if it was interrupted afterwards
-                self._set(slot, self._largest[0])
+                self._set(np.array([slot]), self._largest[0])
                 if self.optimize_memory_usage and self.full:  # the oldest has lost its observation
-                    self._set(self.pos, 0)
+                    self._set(np.array([self.pos]), 0)
 
-    def _set(self, slot: int, weight: float) -> None:
+    def _set(self, slots: NDArray[np.int64], weight: float) -> None:
         if self._tree is None:
-            self.priorities[slot] = weight
+            self.priorities[slots] = weight
             return
-        cells = slot * self.n_envs + np.arange(self.n_envs)
-        self._sums().set(cells, np.full(self.n_envs, weight, np.float32))
+        cells = (slots[:, None] * self.n_envs + np.arange(self.n_envs)).reshape(-1)
+        self._sums().set(cells, np.full(len(cells), weight, np.float32))
 
     def _sums(self) -> SumTree:
         if self._tree is None or self._tree.weights is not self.priorities:
