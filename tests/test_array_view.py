@@ -104,7 +104,7 @@ def test_empty_index() -> None:
 def test_columns_read_together_are_what_they_are_alone() -> None:
     store = leaf_for()
     fresh: list[np.ndarray] = []
-    reader = Reader(store, 2, fresh)
+    reader = Reader(2, fresh)
     views = [ArrayView(store, column, LEADING, OBS, "int16", reader=reader) for column in (0, 1)]
     rng = np.random.default_rng(0)
     for view in views:

@@ -193,7 +193,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         self._stored: Any = StoredDict(self._leaves) if self._is_dict else self._leaves[PLAIN]
         for leaf in self._leaves.values():
             leaf.lock = self._lock
-            leaf.reader = Reader(leaf, len(self._column_names) if self._reads_together else 1, self._fresh)
+            leaf.reader = Reader(len(self._column_names) if self._reads_together else 1, self._fresh)
 
     def _install_columns(self) -> None:
         """Put columns in place of SB3's arrays."""
@@ -275,13 +275,14 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
         with self._lock:
             if self._interrupted is not None:
                 self._make_up()
-            readers = [leaf.reader for leaf in self._leaves.values()]
+            leaves = self._leaves.values()
             try:
-                for reader in readers:
-                    reader.begin(is_pairs=is_pairs)
+                for leaf in leaves:
+                    leaf.reader.begin(is_pairs=is_pairs)
+                    leaf.store.expect_read()
                 batch = self._finish(make_batch())
-                for reader in readers:
-                    reader.end()
+                for leaf in leaves:
+                    leaf.reader.end()
             except BaseException:
                 self._interrupted = READING
                 self._make_up()
@@ -442,6 +443,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
             state: Any = parent.__getstate__() if hasattr(parent, "__getstate__") else self.__dict__
             elsewhere = {
                 "_writer",
+                "_batch_view",
                 "_lock",
                 "_stored",
                 "_fresh",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from sb3_extra_buffers.compressed.augmentation import check_pad, shift_batch
+from sb3_extra_buffers.compressed.batch_view import BatchView, can_be_viewed, is_known
 from sb3_extra_buffers.compressed.episodes import forget_cut_episodes
 from sb3_extra_buffers.compressed.limits import LimitedObservations
 from sb3_extra_buffers.compressed.loading_warning import warn_of_uncompressed_files
@@ -40,6 +41,7 @@ class ReplayObservations(LimitedObservations):
 
     _column_names = ("observations", "next_observations")
     _made_by = -1
+    _batch_view: BatchView | None = None
     #: SB3's.
     dones: NDArray[Any]
     _options_class: ClassVar[type[CompressionOptions]] = ReplayOptions
@@ -122,6 +124,22 @@ class ReplayObservations(LimitedObservations):
         if self.pos >= self.buffer_size:
             self.full = True
             self.pos = 0
+
+    def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:
+        """SB3's batch of these slots."""
+        return self._run(super()._get_samples.__func__, batch_inds, env)  # type: ignore[safe-super,attr-defined]
+
+    def _run(self, get_samples: Callable[..., Any], batch_inds: NDArray[np.int64], env: VecNormalize | None) -> Any:
+        """The batch that this function makes. SB3's own gets a view of the buffer that is faster to read."""
+        if env is not None or not is_known(get_samples):
+            return get_samples(self, batch_inds, env)
+        with self._lock:
+            view = self._batch_view
+            if view is None or not view.fits(self):
+                if not can_be_viewed(self):
+                    return get_samples(self, batch_inds, env)
+                view = self._batch_view = BatchView(self)
+            return view.run(get_samples, self, batch_inds)
 
     def _finish(self, batch: Any) -> Any:
         """See `CompressedObservations`. Shifts images, if that was asked for."""

@@ -149,11 +149,15 @@ class PrioritizedSampling(ReplayBuffer):
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:
         vars(_envs).pop("drawn", None)
-        batch = _with_envs(super()._get_samples.__func__)(self, batch_inds, env)  # type: ignore[attr-defined]
+        batch = self._run(_with_envs(super()._get_samples.__func__), batch_inds, env)  # type: ignore[attr-defined]
         if "drawn" not in vars(_envs):
             raise TypeError(f"{type(self).__name__}._get_samples does not draw envs as SB3 does, which is what this needs")
         _envs.cells = batch_inds * self.n_envs + _envs.drawn
         return batch
+
+    def _run(self, get_samples: Callable[..., Any], batch_inds: NDArray[np.int64], env: VecNormalize | None) -> Any:
+        """The batch that this function makes; compressed buffers have their own way to run it."""
+        return get_samples(self, batch_inds, env)
 
     def _with_weights(self, batch: Any, weights: NDArray[np.float32]) -> PrioritizedReplayBufferSamples:
         self.latest = self.to_torch(weights.reshape(-1, 1), copy=False), _envs.cells

@@ -31,19 +31,20 @@ _ALL = slice(None)
 
 
 class Reader:
-    """How views read a leaf. Between `begin` and `end`, they read for one batch.
+    """How the views of a leaf read it. Between `begin` and `end`, they read for one batch.
+
+    The leaf is not kept here but given to each call: a leaf that refers to its reader would otherwise be freed late.
 
     SB3 reads `next_observations` and `observations` with the same index arrays, and they share most blocks. So a read of
     one column also fetches the same cells of the other, for the read that follows. Arrays that were read for a batch are
     remembered until `end`: nobody else holds them, so they can become the batch without another copy.
 
-    :param leaf: where the cells are
     :param n_columns: columns that are read together; 1 for none
     :param handed_out: list of the arrays that were read for a batch, shared by the readers of a buffer
     """
 
-    def __init__(self, leaf: LeafStore, n_columns: int = 1, handed_out: list[Any] | None = None) -> None:
-        self._leaf, self._columns = leaf, tuple(range(n_columns))
+    def __init__(self, n_columns: int = 1, handed_out: list[Any] | None = None) -> None:
+        self._columns = tuple(range(n_columns))
         self._batch_thread = 0  # the thread that makes a batch; 0 for none
         self._is_pairs = True
         self._ahead_cells: tuple[bytes, bytes] = (b"", b"")  # compared as bytes, which is quick
@@ -57,7 +58,6 @@ class Reader:
         """
         self._batch_thread = threading.get_ident()
         self._is_pairs = is_pairs
-        self._leaf.store.expect_read()
 
     def end(self) -> None:
         """End the batch."""
@@ -65,24 +65,24 @@ class Reader:
         self._ahead.clear()
         self._handed_out.clear()
 
-    def read(self, column: int, cells: Cells) -> Any:
+    def read(self, leaf: LeafStore, column: int, cells: Cells) -> Any:
         """The observations in cells of a column."""
-        values = self._leaf.read(column, cells)
+        values = leaf.read(column, cells)
         if self._batch_thread == threading.get_ident():
             self._handed_out.append(values)
         return values
 
-    def read_pairs(self, column: int, slots: Cells, envs: Cells) -> Any:
+    def read_pairs(self, leaf: LeafStore, column: int, slots: Cells, envs: Cells) -> Any:
         """The observations in slots of envs. Also fetches the other columns, which SB3 reads next."""
         if self._batch_thread != threading.get_ident():
-            with self._leaf.lock:
-                return self._leaf.store.read_columns((column,), slots, envs)[0]
+            with leaf.lock:
+                return leaf.store.read_columns((column,), slots, envs)[0]
         if len(self._columns) == 1 or not self._is_pairs:
-            values = self._leaf.store.read_columns((column,), slots, envs)[0]
+            values = leaf.store.read_columns((column,), slots, envs)[0]
         else:
             asked = slots.tobytes(), envs.tobytes()
             if column not in self._ahead or asked != self._ahead_cells:
-                arrays = self._leaf.store.read_columns(self._columns, slots, envs)
+                arrays = leaf.store.read_columns(self._columns, slots, envs)
                 self._ahead_cells, self._ahead = asked, dict(zip(self._columns, arrays, strict=True))
             values = self._ahead.pop(column)
         self._handed_out.append(values)
@@ -122,7 +122,7 @@ class ArrayView:
         self._is_whole = cells is None and len(self._shape) == 2 and self._shape[1] == leaf.plan.n_streams
         self._slot_shape = self.shape[1:]
         self._rows = leaf.store if self._is_whole and isinstance(leaf.store, RowStore) else None
-        self._reader = Reader(leaf) if reader is None else reader
+        self._reader = Reader() if reader is None else reader
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -209,7 +209,7 @@ class ArrayView:
         values: NDArray[Any]
         if type(index) is tuple and self._is_whole and is_pair_of_arrays(index):
             try:  # the way SB3 samples: array[slots, envs, :]
-                values = self._reader.read_pairs(self.column, index[0], index[1])
+                values = self._reader.read_pairs(self.leaf, self.column, index[0], index[1])
             except IndexError:
                 pass  # negative or out of bounds: handled below, as in NumPy
             else:
@@ -224,7 +224,7 @@ class ArrayView:
 
     def _read(self, cells: Any) -> NDArray[Any]:
         flat = np.asarray(cells, np.int64).reshape(-1)
-        values: NDArray[Any] = self._reader.read(self.column, flat).astype(self.dtype, copy=False)
+        values: NDArray[Any] = self._reader.read(self.leaf, self.column, flat).astype(self.dtype, copy=False)
         return values if np.ndim(cells) == 1 else values.reshape((*np.shape(cells), *self.obs_shape))[()]
 
     # ---- writing

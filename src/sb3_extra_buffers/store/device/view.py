@@ -20,7 +20,7 @@ class DeviceArrayView(ArrayView):
     def __getitem__(self, index: Any) -> th.Tensor:  # type: ignore[override]
         if type(index) is tuple and self._is_whole and is_pair_of_arrays(index):
             try:  # the way SB3 samples: array[slots, envs, :]
-                return self._on_device(self._reader.read_pairs(self.column, index[0], index[1]))
+                return self._on_device(self._reader.read_pairs(self.leaf, self.column, index[0], index[1]))
             except IndexError:
                 pass  # negative or out of bounds: handled below, as in NumPy
         leading, rest = self._split(index)
@@ -39,7 +39,7 @@ class DeviceArrayView(ArrayView):
 
     def _tensor(self, cells: Any) -> th.Tensor:
         flat: Cells = np.asarray(cells, np.int64).reshape(-1)
-        values = self._on_device(self._reader.read(self.column, flat))
+        values = self._on_device(self._reader.read(self.leaf, self.column, flat))
         return values if np.ndim(cells) == 1 else values.view(*np.shape(cells), *self.obs_shape)
 
     def _on_device(self, values: Any) -> th.Tensor:
