@@ -355,6 +355,7 @@ def _axes_of(item: Any) -> int:
 
 
 def is_pair_of_arrays(index: tuple[Any, ...]) -> bool:
+    """Whether an index is that of SB3's samples: slots and envs ``(n,)``, and perhaps a colon."""
     if not 2 <= len(index) <= 3 or (len(index) == 3 and not (isinstance(index[2], slice) and index[2] == _ALL)):
         return False
     slots, envs = index[0], index[1]
