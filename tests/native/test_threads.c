@@ -133,7 +133,30 @@ static void run_side_by_side(void *(*work)(void *), int64_t rounds) {
     pthread_join(changer, NULL);
 }
 
+/* ---- whether threads are used: by the times that calls took */
+
+static int64_t calls_by_threads(pace *pace, int64_t alone, int64_t shared, int64_t calls) {
+    int64_t by_threads = 0;
+    for (int64_t i = 0; i < calls; i++) {
+        int is_shared = wants_threads(pace);
+        by_threads += is_shared;
+        note_pace(pace, is_shared, i % 10 == 0 ? 100000 : is_shared ? shared : alone, 1 << 20); /* something else runs now and then */
+    }
+    return by_threads;
+}
+
+static void test_pace(void) {
+    pace pace = {0};
+    CHECK(wants_threads(&pace)); /* until it is known */
+    CHECK(calls_by_threads(&pace, 100, 60, 4096) > 4000);
+    CHECK(calls_by_threads(&pace, 100, 300, 4096) < 1000); /* the machine is busy now */
+    CHECK(calls_by_threads(&pace, 100, 300, 4096) < 100);
+    calls_by_threads(&pace, 100, 60, 8192);
+    CHECK(calls_by_threads(&pace, 100, 60, 4096) > 4000);
+}
+
 void test_threads(int64_t rounds) {
+    test_pace();
     source from = source_of_seed(1);
     model *model = filled_model(&from, SB3X_FRAMES_DELTA, 7056);
     const int64_t n = model->config.n_cells, nbytes = 2 * n * model->observation_bytes;

@@ -352,6 +352,13 @@ static void gather_part(void *argument, int64_t part, int32_t worker) {
     }
 }
 
+/* The pace of batches of this size, give or take a factor of two. */
+static pace *pace_of(sb3x_store *store, int64_t nbytes) {
+    int size = 0;
+    while (size < PACES - 1 && nbytes >= 2 * LARGE_BATCH_BYTES << size) size++;
+    return &store->paces[size];
+}
+
 int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                     const sb3x_decoded *decoded, uint8_t *out) {
     if (store->config.frames == SB3X_FRAMES_OUTSIDE) return SB3X_BAD_ARGUMENT;
@@ -363,24 +370,31 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
     if (store->arena.file) batch.room += store->config.block_frames;
     int64_t nbytes = batch.n * store->observation_bytes;
     int32_t workers = 1;
-    store->is_read_by_threads = nbytes >= LARGE_BATCH_BYTES && !decoded;
-    if (store->is_read_by_threads && sb3x_threads() > 1) {
+    pace *pace = nbytes >= LARGE_BATCH_BYTES && !decoded && sb3x_threads() > 1 ? pace_of(store, nbytes) : NULL;
+    if (pace && wants_threads(pace)) {
         workers = sb3x_threads();
         batch.parts = nbytes / PART_BYTES < batch.n ? nbytes / PART_BYTES : batch.n;
     }
     batch.frames = sb3x_allocate((size_t)(workers * batch.room * store->config.frame_bytes));
+    int64_t begin = pace ? clock_microseconds() - store->expecting : 0;
     if (batch.frames)
         sb3x_run(gather_part, &batch, batch.parts, workers);
     else
         batch.status = SB3X_NO_MEMORY;
+    if (pace) note_pace(pace, workers > 1, clock_microseconds() - begin, nbytes);
+    store->expecting = 0;
+    store->is_read_by_threads = pace && wants_threads(pace);
     sb3x_release(batch.frames);
     sb3x_release(list);
     note_reading(store, batch.n * store->config.frame_bytes); /* bases */
     return batch.status;
 }
 
-void sb3x_expect_gather(const sb3x_store *store) {
-    if (store->is_read_by_threads) sb3x_expect_call();
+void sb3x_expect_gather(sb3x_store *store) {
+    if (!store->is_read_by_threads) return;
+    int64_t begin = clock_microseconds();
+    sb3x_expect_call();
+    store->expecting = clock_microseconds() - begin;
 }
 
 /* ---- what the caller has to do for a gather */

@@ -46,6 +46,19 @@ void sb3x_run(sb3x_task task, void *argument, int64_t parts, int32_t workers);
 int32_t sb3x_threads(void);
 /* A call will probably follow soon: wake the threads. */
 void sb3x_expect_call(void);
+int64_t clock_microseconds(void);
+
+/* Whether several threads are faster for some kind of work. That depends on what else the machine does, so both ways are tried from
+   time to time. */
+typedef struct {
+    float cost[2];  /* time per byte, a moving mean: by one thread, by several; 0 if not known yet */
+    uint32_t calls;
+} pace;
+#define PACES 8
+/* Whether the next call should use several threads. */
+int wants_threads(const pace *pace);
+/* A call has taken so long. */
+void note_pace(pace *pace, int by_threads, int64_t microseconds, int64_t nbytes);
 
 /* Bytes of a chunk, where a block is not larger. Tests make it small. */
 #ifndef CHUNK_BYTES
@@ -182,7 +195,9 @@ struct sb3x_store {
     int32_t has_encoded;       /* blocks were encoded: reading them in order saves work */
     uint8_t formats[MOST_CODECS]; /* SB3X_READ_... of each of the caller's codecs */
     int32_t reads_pieces;         /* any of them but SB3X_READ_BY_CALLER */
-    int32_t is_read_by_threads; /* the last batch was large enough */
+    int32_t is_read_by_threads; /* the next batch will be, if it is as large as the last one */
+    pace paces[PACES];          /* of batches, by size */
+    int64_t expecting;          /* microseconds that it took to announce the next batch */
     /* memory: frames outside */
     uint8_t *new_frames;
     int64_t *new_tokens;

@@ -206,8 +206,8 @@ typedef struct {
 SB3X_API int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs, int64_t n, int32_t columns,
                              const sb3x_decoded *decoded, uint8_t *out);
 
-/* A batch will be read soon. If the last one was large, the threads that will share the work wake up. */
-SB3X_API void sb3x_expect_gather(const sb3x_store *store);
+/* A batch will be read soon. If the last one was large and threads are faster for it, they wake up. */
+SB3X_API void sb3x_expect_gather(sb3x_store *store);
 
 /* The pieces that a gather needs decoded, into arrays with room for sb3x_most_pieces(...) entries. `*n_bytes` is how many bytes
    they have together. */

@@ -22,7 +22,7 @@ static void lock(mutex *m) { AcquireSRWLockExclusive(m); }
 static void unlock(mutex *m) { ReleaseSRWLockExclusive(m); }
 static void wait_for(condition *c, mutex *m) { SleepConditionVariableSRW(c, m, INFINITE, 0); }
 static void wake_all(condition *c) { WakeAllConditionVariable(c); }
-static int64_t microseconds(void) {
+int64_t clock_microseconds(void) {
     LARGE_INTEGER ticks, per_second;
     QueryPerformanceCounter(&ticks);
     QueryPerformanceFrequency(&per_second);
@@ -40,7 +40,7 @@ static void lock(mutex *m) { pthread_mutex_lock(m); }
 static void unlock(mutex *m) { pthread_mutex_unlock(m); }
 static void wait_for(condition *c, mutex *m) { pthread_cond_wait(c, m); }
 static void wake_all(condition *c) { pthread_cond_broadcast(c); }
-static int64_t microseconds(void) {
+int64_t clock_microseconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
@@ -88,8 +88,8 @@ static inline void relax(void) {
 
 /* Wait for a call behind the one that was seen last, but not for long. */
 static void look_out_for_call(uint64_t seen) {
-    int64_t end = microseconds() + EXPECTED_WITHIN;
-    while (atomic_load(&shared.call) == seen && microseconds() < end) relax();
+    int64_t end = clock_microseconds() + EXPECTED_WITHIN;
+    while (atomic_load(&shared.call) == seen && clock_microseconds() < end) relax();
 }
 
 static void work(int32_t worker) {
@@ -201,10 +201,39 @@ void sb3x_run(sb3x_task task, void *argument, int64_t parts, int32_t workers) {
         return;
     }
     take_parts(task, argument, parts, 0);
-    int64_t end = microseconds() + DONE_WITHIN;
-    while (atomic_load(&shared.n_inside) > 0 && microseconds() < end) relax();
+    int64_t end = clock_microseconds() + DONE_WITHIN;
+    while (atomic_load(&shared.n_inside) > 0 && clock_microseconds() < end) relax();
     lock(&shared.mutex);
     while (shared.n_inside > 0) wait_for(&shared.done, &shared.mutex);
     shared.is_busy = 0; /* from here on no thread looks at this call */
     unlock(&shared.mutex);
+}
+
+/* ---- whether threads pay */
+
+/* Of so many calls, the last few go the other way. The first of these does not count: no thread was woken up for it. */
+#define ROUND 256
+#define TRIED 4
+/* How much a new time counts, and how many times the mean it counts at most: the machine may do anything in between. */
+#define NEW_SHARE 0.125f
+#define MOST_TIMES 4
+
+static uint32_t calls_left(const pace *pace) { return ROUND - pace->calls % ROUND; }
+
+int wants_threads(const pace *pace) {
+    int faster = pace->cost[0] == 0 || pace->cost[1] <= pace->cost[0]; /* several, until it is known */
+    return calls_left(pace) <= TRIED ? !faster : faster;
+}
+
+void note_pace(pace *pace, int by_threads, int64_t microseconds, int64_t nbytes) {
+    float cost = (float)(microseconds > 0 ? microseconds : 1) / (float)nbytes, *mean = &pace->cost[by_threads != 0];
+    int counts = calls_left(pace) != TRIED;
+    pace->calls++;
+    if (!counts) return;
+    if (*mean == 0) {
+        *mean = cost;
+        return;
+    }
+    if (cost > MOST_TIMES * *mean) cost = MOST_TIMES * *mean;
+    *mean += NEW_SHARE * (cost - *mean);
 }
