@@ -9,6 +9,7 @@ from __future__ import annotations
 from sb3_extra_buffers.native.binding import Neighbours
 from sb3_extra_buffers.native.codecs import (
     cells_of,
+    decode,
     delta_decode,
     delta_encode,
     find_runs,
@@ -26,6 +27,7 @@ __all__ = [
     "Neighbours",
     "Usage",
     "cells_of",
+    "decode",
     "delta_decode",
     "delta_encode",
     "find_runs",
