@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sb3_extra_buffers.native.binding import Neighbours
 from sb3_extra_buffers.native.codecs import (
+    best_piece,
     cells_of,
     decode,
     delta_decode,
@@ -26,6 +27,7 @@ __all__ = [
     "NativeStore",
     "Neighbours",
     "Usage",
+    "best_piece",
     "cells_of",
     "decode",
     "delta_decode",

@@ -123,6 +123,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_decode": (c_int32, (c_int64, c_void_p, c_int64, c_void_p, c_int64)),
     "sb3x_delta_encode": (c_int64, (POINTER(Shape), c_void_p, c_int64, c_void_p, c_void_p, c_int64)),
     "sb3x_delta_decode": (c_int32, (POINTER(Shape), c_void_p, c_int64, c_void_p, c_int64, c_void_p)),
+    "sb3x_best_piece": (c_int64, (c_int64, c_int64, c_int64)),
     "sb3x_find_runs": (c_int64, (c_void_p, c_int64, c_int32, c_uint64, c_int64, c_int32, c_void_p, c_void_p)),
     "sb3x_write_runs": (c_int64, (c_void_p, c_void_p, c_int64, c_int32, c_int32, c_void_p, c_int64)),
     "sb3x_split": (None, (c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p)),

@@ -41,6 +41,15 @@ def delta_decode(data: Any, base: Bytes | None, out: Bytes, neighbours: Neighbou
     return bool(status == OK)
 
 
+def best_piece(change_bytes: int, observation_bytes: int, block_frames: int) -> int:
+    """Frames in a piece of `delta`, as stores choose them.
+
+    :param change_bytes: encoded bytes of a frame that follows another
+    """
+    frames: int = core().sb3x_best_piece(change_bytes, observation_bytes, block_frames)
+    return frames
+
+
 def decode(format: int, data: Any, out: Bytes) -> bool:
     """Fill ``out`` from the beginning of ``data``, in one of the formats that the core reads; False if the bytes are damaged.
 

@@ -288,6 +288,10 @@ SB3X_API int64_t sb3x_delta_encode(const sb3x_shape *shape, const uint8_t *frame
 SB3X_API int32_t sb3x_delta_decode(const sb3x_shape *shape, const uint8_t *data, int64_t n, const uint8_t *base,
                                    int64_t n_frames, uint8_t *out);
 
+/* The frames of a piece of `delta` that is read with little work, if a frame takes change_bytes after the one before it. Stores go by
+   this rule. */
+SB3X_API int64_t sb3x_best_piece(int64_t change_bytes, int64_t observation_bytes, int64_t block_frames);
+
 /* Decode the first n bytes of a piece in one of the formats SB3X_READ_..., but for SB3X_READ_BY_CALLER. Checksums of the format are not
    looked at. SB3X_CORRUPT if the bytes cannot be right. */
 SB3X_API int32_t sb3x_decode(int64_t format, const uint8_t *data, int64_t length, uint8_t *out, int64_t n);
