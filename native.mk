@@ -14,7 +14,7 @@ ZIG ?= $(RUN)python -m ziglang
 FUZZ_SECONDS ?= 30
 SANITIZED_SECONDS ?= 300
 
-FUZZ_TARGETS := fuzz_delta fuzz_lz4 fuzz_runs fuzz_segment fuzz_store
+FUZZ_TARGETS := fuzz_delta fuzz_formats fuzz_runs fuzz_segment fuzz_store
 NATIVE_HEADERS := $(wildcard $(NATIVE)/*.h $(NATIVE_TESTS)/*.h $(NATIVE_TESTS)/fuzz/*.h)
 NATIVE_FLAGS := -std=c11 -g -Wall -Wextra -Werror -pthread -I$(NATIVE) -I$(NATIVE_TESTS) -I$(NATIVE_TESTS)/fuzz
 # Small chunks, and threads for small batches: so a small test gets everywhere.

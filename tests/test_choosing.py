@@ -15,7 +15,7 @@ from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.native import delta_encode
 from sb3_extra_buffers.store import BlockStore, FrameLayout
 from sb3_extra_buffers.store.host import choosing
-from sb3_extra_buffers.store.host.choosing import PIECE_WORK, Chooser, Estimate, chooser_for_order, make_chooser
+from sb3_extra_buffers.store.host.choosing import Chooser, Estimate, chooser_for_order, make_chooser
 from sb3_extra_buffers.store.host.coding import Coding
 from tests.store_segments import put_segment, segment_of
 
@@ -165,9 +165,6 @@ def test_the_estimate_of_delta_is_what_the_store_makes_of_it() -> None:
     part = store._native.usage().live_bytes / (320 * GRAY.frame_bytes)
     assert store.method == "delta"
     assert chooser.estimates()[0].size == pytest.approx(part, rel=0.05)
-    source = (choosing.__file__.rpartition("/store/")[0]) + "/native/appending.c"
-    with open(source) as file:
-        assert re.search(rf"#define PIECE_WORK {PIECE_WORK}\n", file.read())
 
 
 def test_a_named_codec_chooses_the_order_of_bytes_only() -> None:

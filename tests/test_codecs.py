@@ -19,6 +19,7 @@ import pytest
 import sb3_extra_buffers
 from sb3_extra_buffers import _optional
 from sb3_extra_buffers.codecs import CODECS, available_codecs, make_codec, registry
+from sb3_extra_buffers.codecs.base import HEADER_BYTES
 from sb3_extra_buffers.errors import CodecError, CorruptDataError, FallbackWarning, MissingBackendError
 from tests.contracts import (
     BLOCKS,
@@ -136,6 +137,15 @@ def test_rle_reads_part_of_a_block_of_odd_frames(name: str) -> None:
     check_prefix(make_codec(name, {"elem_type": "uint16"}), np.zeros((40, 3), np.uint8))
 
 
+def test_short_runs_take_one_byte_each_whatever_their_dtype() -> None:
+    """Two bytes per run: value and length. Where many runs are long, splitting them would take more."""
+    short, long = np.arange(600, dtype=np.uint8).repeat(5), np.arange(6, dtype=np.uint8).repeat(2000)
+    for runs_type in ("uint16", "uint32", "uint64"):
+        codec = make_codec("rle", {"runs_type": runs_type})
+        assert len(check_round_trip(codec, short[None])) == HEADER_BYTES + 4 + 600 * 2
+        assert len(check_round_trip(codec, long[None])) == HEADER_BYTES + 4 + 6 * (1 + np.dtype(runs_type).itemsize)
+
+
 @pytest.mark.skipif("rle-jit" not in NAMES, reason="needs numba")
 @pytest.mark.parametrize("runs_type", ["uint8", "uint16", "uint64"])
 @pytest.mark.parametrize("elem_type", ["uint8", "uint16", "float64"])
@@ -216,14 +226,12 @@ def test_rle_refuses_dtypes_it_cannot_use(options: dict[str, Any]) -> None:
 FIXTURE = np.array([[5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5], [5, 5, 5, 9, 5, 5, 5, 5, 5, 5, 5, 5]] * 20, np.uint8)
 WRITTEN: dict[str, str] = {
     "rle": (
-        "011208a000290000000509050905090509050905090509050905090509050905090509050905090509050905090509050905"
-        "0f00010017000100170001001700010017000100170001001700010017000100170001001700010017000100170001001700"
-        "0100170001001700010017000100170001001700010017000100170001000800"
+        "019a14b80e290000800509050905090509050905090509050905090509050905090509050905090509050905090509050905"
+        "0f01170117011701170117011701170117011701170117011701170117011701170117011701170108"
     ),
     "rle-jit": (
-        "011208a000290000000509050905090509050905090509050905090509050905090509050905090509050905090509050905"
-        "0f00010017000100170001001700010017000100170001001700010017000100170001001700010017000100170001001700"
-        "0100170001001700010017000100170001001700010017000100170001000800"
+        "019a14b80e290000800509050905090509050905090509050905090509050905090509050905090509050905090509050905"
+        "0f01170117011701170117011701170117011701170117011701170117011701170117011701170108"
     ),
     "delta": (
         "0143e766e4190005000203090002030500020309000203050002030900020305000203090002030500020309000203050002"
@@ -255,9 +263,9 @@ def many_frames() -> dict[str, np.ndarray]:
     ("name", "options", "digest"),
     [
         ("delta", {}, "3eb4bfb67561ebd2"),
-        ("rle", {}, "ea8396188a961959"),
+        ("rle", {}, "fc089073eb1156e5"),
         ("rle", {"elem_type": "float32", "runs_type": "uint8"}, "29417d338a628ab0"),
-        ("rle", {"elem_type": "int64", "runs_type": "uint16"}, "7da48f2bb6fe3bb2"),
+        ("rle", {"elem_type": "int64", "runs_type": "uint16"}, "ace144686ccbe7f3"),
     ],
 )  # fmt: skip
 def test_the_bytes_of_many_blocks_stay_as_they_are(name: str, options: dict[str, Any], digest: str) -> None:
@@ -270,6 +278,11 @@ def test_the_bytes_of_many_blocks_stay_as_they_are(name: str, options: dict[str,
 
 # Compressors may improve between versions; what was written once must stay readable.
 READABLE: dict[str, str] = {
+    "rle": (  # lengths of two bytes
+        "011208a000290000000509050905090509050905090509050905090509050905090509050905090509050905090509050905"
+        "0f00010017000100170001001700010017000100170001001700010017000100170001001700010017000100170001001700"
+        "0100170001001700010017000100170001001700010017000100170001000800"
+    ),
     "gzip": "012142cb3b7801636545019c283c0467541c1216432e1c001b2709b1",
     "igzip": "01fd4bfae9785e6345059c486c647a547c888a03001b2709b1",
     "zstd": "01bdb7cb8b28b52ffd60e0007d000020050509050300b63b5500147c002c",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from sb3_extra_buffers import native
 from sb3_extra_buffers.codecs import available_codecs, make_codec
-from sb3_extra_buffers.codecs.base import CODED, with_header
+from sb3_extra_buffers.codecs.base import CODED, Format, with_header
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store import BlockStore, FrameLayout
@@ -133,20 +135,28 @@ def test_runs_of_any_length_stay_inside(name: str, lengths: list[int], runs_type
     assert (memory[-GUARD:] == 0xC3).all()
 
 
-@PROFILE
+#: Codecs that the core reads, with levels that write different kinds of blocks.
+READ_BY_CORE = {
+    "lz4-frame": [-10, 0, 1, 9], "lz4-block": [-10, 0, 1, 9], "gzip": [0, 1, 6, 9], "igzip": [0, 1, 3],
+    "zstd": [-100, -5, 1, 3, 19],
+}  # fmt: skip
+METHODS = [f"{name}/{level}" for name, levels in READ_BY_CORE.items() for level in levels]
+
+
+@settings(PROFILE, max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1), shape=st.sampled_from([(4, 40, 40), (1, 9, 7), (3, 30, 50), (1, 200, 400)]),
-    kind=st.sampled_from(["still", "noise", "runs"]), level=st.sampled_from([-10, 0, 1, 9]),
-    name=st.sampled_from(["lz4-frame", "lz4-block"]), block_frames=st.sampled_from([None, 1, 5]),
+    kind=st.sampled_from(["still", "noise", "runs"]), method=st.sampled_from(METHODS),
+    block_frames=st.sampled_from([None, 1, 5]),
 )  # fmt: skip
-def test_the_core_reads_what_the_lz4_library_writes(
-    seed: int, shape: tuple[int, ...], kind: str, level: int, name: str, block_frames: int | None
+def test_the_core_reads_what_libraries_write(
+    seed: int, shape: tuple[int, ...], kind: str, method: str, block_frames: int | None
 ) -> None:
-    """Also frames of several blocks of 64 kB, which look back into the ones before."""
+    """Also pieces of several blocks, which look back into the ones before, and channels that are interleaved."""
     rng = np.random.default_rng(seed)
     picture = rng.integers(0, 256, shape, dtype=np.uint8)
     space, actions = spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(2)
-    options = {"compression_method": f"{name}/{level}", "frame_stack": 1, "block_frames": block_frames}
+    options = {"compression_method": method, "frame_stack": 1, "block_frames": block_frames}
     buffer = CompressedReplayBuffer(30, space, actions, device="cpu", handle_timeout_termination=False, **options)
     plain = np.empty((30, *shape), np.uint8)
     for t in range(30):
@@ -162,12 +172,79 @@ def test_the_core_reads_what_the_lz4_library_writes(
         assert np.array_equal(buffer.observations[cells, np.zeros(len(cells), np.int64)], plain[cells])
 
 
-@pytest.mark.parametrize("name", ["lz4-frame", "lz4-block"])
-def test_damaged_lz4_is_refused_by_the_core(name: str) -> None:
+@st.composite
+def contents(draw: st.DrawFn) -> bytes:
+    """Bytes that libraries compress in different ways: noise, few values, text, repetitions, all of them in turn."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    parts = []
+    for kind in draw(st.lists(st.sampled_from(["noise", "few", "skewed", "repeated", "same"]), min_size=1, max_size=4)):
+        n = draw(st.sampled_from([0, 1, 7, 60, 700, 9000, 70_000]))
+        if kind == "repeated":
+            part = np.resize(rng.integers(0, 256, 1 + n // 9, dtype=np.uint8), n)
+            part[rng.integers(0, max(n, 1), n // 80)] += 1
+        elif kind == "skewed":
+            part = rng.geometric(0.15, n).astype(np.uint8)
+        else:
+            part = rng.integers(0, {"noise": 256, "few": draw(st.integers(2, 30)), "same": 1}[kind], n, dtype=np.uint8)
+        parts.append(part)
+    return np.concatenate(parts).tobytes()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(PROFILE, max_examples=6)
+@given(plain=contents(), share=st.floats(0, 1))
+def test_every_beginning_of_what_a_library_writes_is_read(method: str, plain: bytes, share: float) -> None:
+    codec = make_codec(method)
+    payload = codec.compress(np.frombuffer(plain, np.uint8).reshape(1, -1), None)
+    for n in {len(plain), int(share * len(plain))}:
+        out = np.empty((1, n), np.uint8)
+        codec.decompress(memoryview(payload), out, None)
+        assert out.tobytes() == plain[:n]
+    with pytest.raises(CorruptDataError, match=codec.name):
+        codec.decompress(memoryview(payload), np.empty((1, len(plain) + 1), np.uint8), None)
+
+
+@settings(PROFILE, max_examples=60)
+@given(plain=contents(), level=st.integers(0, 9), at=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255))
+def test_the_core_and_zlib_agree_about_damaged_bytes(plain: bytes, level: int, at: float, value: int) -> None:
+    """Without their checksum, damaged bytes may still be right. Then both read the same; else both refuse them."""
+    assume(plain)
+    payload = bytearray(zlib.compress(plain, level))
+    payload[2 + int(at * (len(payload) - 6))] = value
+    decoder, n = zlib.decompressobj(-15), len(plain)
+    try:
+        expected: bytes | None = decoder.decompress(payload[2:-4], n)
+    except zlib.error:
+        expected = None
+    out = np.empty(n, np.uint8)
+    is_read = native.decode(Format.ZLIB, bytes(payload[:-4]), out)
+    assert is_read == (expected is not None and len(expected) == n)
+    assert not is_read or out.tobytes() == expected
+
+
+@settings(PROFILE, max_examples=150)
+@given(
+    plain=contents(), level=st.sampled_from([-5, 1, 3, 12]), at=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255)
+)
+def test_what_the_core_and_zstd_read_of_damaged_bytes_is_the_same(plain: bytes, level: int, at: float, value: int) -> None:
+    """The core refuses more: streams of literals that do not end where they should."""
+    zstandard = pytest.importorskip("zstandard")
+    payload = bytearray(zstandard.ZstdCompressor(level=level).compress(plain))
+    payload[4 + int(at * (len(payload) - 4))] = value
+    try:
+        expected = zstandard.ZstdDecompressor().decompress(payload, max_output_size=len(plain))
+    except (zstandard.ZstdError, MemoryError):
+        return
+    out = np.empty(len(expected), np.uint8)
+    assert not native.decode(Format.ZSTD, bytes(payload), out) or out.tobytes() == expected
+
+
+@pytest.mark.parametrize("name", READ_BY_CORE)
+def test_damaged_pieces_are_refused_by_the_core(name: str) -> None:
     layout = FrameLayout((60, 60), np.dtype(np.uint8))
     store = BlockStore(layout, 32, make_codec(name), block_frames=8)
     frames = np.arange(32, dtype=np.uint8)[:, None, None] + np.zeros((60, 60), np.uint8)
     store.write(0, np.arange(32), frames)
-    damage_last_block(store, bytes(16))
+    damage_last_block(store, b"\xff" * 16)
     with pytest.raises(CorruptDataError, match="damaged"):
         store.read(0, np.arange(32))

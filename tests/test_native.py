@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "sb3_extra_buffers" / "native"
 CORPUS = ROOT / "tests" / "native" / "corpus"
-TARGETS = ["fuzz_delta", "fuzz_lz4", "fuzz_runs", "fuzz_segment", "fuzz_store"]
+TARGETS = ["fuzz_delta", "fuzz_formats", "fuzz_runs", "fuzz_segment", "fuzz_store"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMPILER = os.environ.get("CC", "cc")
 

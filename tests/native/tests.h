@@ -17,6 +17,7 @@ void test_limits(int64_t rounds);
 void test_large(int64_t rounds);
 void test_delta(int64_t rounds);
 void test_lz4(int64_t rounds);
+void test_formats(int64_t rounds);
 void test_runs(int64_t rounds);
 void test_channels(int64_t rounds);
 void test_rows(int64_t rounds);

@@ -67,6 +67,8 @@ def run(job: Job | Training) -> Result:
 def _start(python: str, job: Job | Training) -> Result:
     command = [python, str(HERE / "standalone.py"), json.dumps(asdict(job))]
     environment = {**os.environ, **ONE_THREAD}
+    if peer_of(job.buffer) is not None:
+        environment.pop("PYTHONPATH", None)  # it may name this library, which the peer's environment must not see
     with tempfile.TemporaryDirectory() as empty:
         if isinstance(job, Job) and job.fresh:
             environment["NUMBA_CACHE_DIR"] = empty

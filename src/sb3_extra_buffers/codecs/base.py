@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sb3_extra_buffers import native
 from sb3_extra_buffers.errors import CodecError, CorruptDataError
 
 Bytes = NDArray[np.uint8]
@@ -40,8 +41,10 @@ class Format(IntEnum):
     """Who reads what a codec writes. Numbered as ``SB3X_READ_BY_CALLER`` and so on in native/sb3x.h."""
 
     OWN = 0  #: the codec
-    LZ4_BLOCK = 1  #: the native core, with its threads
-    LZ4_FRAME = 2  #: the same
+    LZ4_BLOCK = 1  #: this and the following: the native core, with its threads
+    LZ4_FRAME = 2
+    ZLIB = 3
+    ZSTD = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,17 +141,6 @@ class Codec(ABC):
         damaged; even then nothing may be written outside of ``out``.
         """
 
-    def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes | Bytes:
-        """At least the first ``n_bytes`` that were compressed, in new memory. Buffers read by this method.
-
-        If the codec's library returns bytes, overriding this saves a copy.
-
-        :param most: the most bytes that a piece can have; a payload that claims more is damaged
-        """
-        out = np.empty((1, n_bytes), np.uint8)
-        self.decompress(payload, out, None)
-        return out
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle the name and options, so that the class may move, and a stand-in may read it."""
         from sb3_extra_buffers.codecs.registry import is_registered, restore_codec
@@ -156,6 +148,17 @@ class Codec(ABC):
         if is_registered(type(self)):
             return restore_codec, (self.name, {option: getattr(self, option) for option in self.options()})
         return super().__reduce_ex__(protocol)
+
+
+class ReadByCore(Codec):
+    """A codec that only writes: the native core reads what its library has written. A subclass sets `format`."""
+
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+        """See `Codec.decompress`."""
+        if not native.decode(self.format, payload, out):
+            raise CorruptDataError(
+                f"{self.name}: {len(payload)} bytes are damaged, or do not hold the {out.nbytes} that were expected"
+            )
 
 
 def check_frames(name: str, frames: Bytes, base: Bytes | None) -> None:
@@ -193,17 +196,10 @@ def split_header(data: Readable, *, verify: bool) -> tuple[int, memoryview]:
 
 
 def fill(out: Bytes, decoded: Readable, name: str) -> None:
-    """Copy decoded bytes into ``out``; CorruptDataError if they are too few."""
+    """Copy decoded bytes into ``out``; CorruptDataError if they are too few. For codecs whose library returns bytes."""
     if len(decoded) < out.nbytes:
         raise CorruptDataError(f"{name}: a block decoded to {len(decoded)} bytes, {out.nbytes} were expected")
     out.reshape(-1)[:] = np.frombuffer(decoded, np.uint8, out.nbytes)
-
-
-def check_length(decoded: bytes, n_bytes: int, name: str) -> bytes:
-    """The decoded bytes; CorruptDataError if they are too few."""
-    if len(decoded) < n_bytes:
-        raise CorruptDataError(f"{name}: a block decoded to {len(decoded)} bytes, {n_bytes} were expected")
-    return decoded
 
 
 def check_level(name: str, level: Any, codec: type[Codec]) -> None:

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sb3_extra_buffers.codecs.base import Bytes, Codec, Frames, Readable, check_length, fill
+from sb3_extra_buffers.codecs.base import Bytes, Codec, Format, Frames, Readable, ReadByCore
 from sb3_extra_buffers.errors import CorruptDataError
 
 
@@ -26,27 +26,14 @@ class NoCodec(Codec):
 
 
 @dataclass(frozen=True)
-class Gzip(Codec):
+class Gzip(ReadByCore):
     """Deflate from the standard library. Level 1 is fast, 9 is small, 0 only frames the bytes."""
 
     name: ClassVar[str] = "gzip"
+    format: ClassVar[Format] = Format.ZLIB
     levels: ClassVar[tuple[int, int] | None] = (0, 9)
     work: ClassVar[tuple[float, float]] = (5.0, 80.0)
     level: int = 1
 
     def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
         return zlib.compress(frames, self.level)
-
-    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
-        try:
-            # max_length: decode only as much as is needed, and no more than fits
-            decoded = zlib.decompressobj().decompress(payload, out.nbytes)
-        except zlib.error as error:
-            raise CorruptDataError(f"gzip: {error}") from error
-        fill(out, decoded, self.name)
-
-    def decompress_piece(self, payload: memoryview, n_bytes: int, most: int) -> bytes:
-        try:
-            return check_length(zlib.decompressobj().decompress(payload, n_bytes), n_bytes, self.name)
-        except zlib.error as error:
-            raise CorruptDataError(f"gzip: {error}") from error

@@ -1,7 +1,8 @@
 """`rle`: runs of equal values, for segmentation masks and palette frames. They are found and written by the native core.
 
 A payload is `count of runs (4 bytes) | values | lengths`. A run that is too long for `runs_type` is split; it never
-overflows. Values are compared as unsigned integers of their size, so NaN and -0.0 keep their bits.
+overflows. If the highest bit of the count is set, lengths have one byte: most runs are short, and splitting the long ones
+takes less than a second byte for all. Values are compared as unsigned integers of their size, so NaN and -0.0 keep their bits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from sb3_extra_buffers.errors import CodecError, CorruptDataError
 Items = NDArray[Any]
 
 #: The largest count that a payload can hold.
-_MOST_RUNS = 2**32 - 1
+_MOST_RUNS = 2**31 - 1
+#: The bit of the count that says that lengths are of this dtype, whatever `runs_type` is.
+_ARE_SHORT = 2**31
+_SHORT = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Rle(Codec):
     """Run-length coding.
 
     :param elem_type: dtype of one value; only its size matters
-    :param runs_type: unsigned integer dtype of a run's length
+    :param runs_type: unsigned integer dtype of a run's length; single bytes are used where that is smaller
     """
 
     name: ClassVar[str] = "rle"
@@ -52,16 +56,18 @@ class Rle(Codec):
         items = frames.reshape(-1).view(self._value_type(frames.shape[1]))
         longest = min(int(np.iinfo(self.runs_type).max), items.size)  # uint64's own maximum would not fit an int64
         # More runs than this would not be smaller than the frames.
-        most = min(frames.nbytes // (items.itemsize + np.dtype(self.runs_type).itemsize), _MOST_RUNS)
+        most = min(frames.nbytes // (items.itemsize + 1), _MOST_RUNS)
         runs = self._find_runs(items, longest, most)
         if runs is None:
             return None
-        values, lengths = runs
-        return b"".join((len(values).to_bytes(4, "little"), values.tobytes(), lengths.tobytes()))
+        values, lengths = _with_short_lengths(*runs)
+        count = len(values) | (_ARE_SHORT if lengths.dtype != self.runs_type else 0)
+        return b"".join((count.to_bytes(4, "little"), values.tobytes(), lengths.tobytes()))
 
     def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
-        runs_type = np.dtype(self.runs_type)
         count = int.from_bytes(payload[:4], "little")
+        runs_type = _SHORT if count & _ARE_SHORT else np.dtype(self.runs_type)
+        count &= ~_ARE_SHORT
         rest = len(payload) - 4
         # The value type follows from the sizes, so that a block of an odd length can be kept as bytes.
         value_bytes, remainder = divmod(rest - count * runs_type.itemsize, count) if count else (0, rest)
@@ -86,3 +92,17 @@ class Rle(Codec):
     def _write_runs(self, values: Items, lengths: Items, out: Items) -> int:
         """Write runs until ``out`` is full. Returns how many items were written."""
         return native.write_runs(values, lengths, out)
+
+
+def _with_short_lengths(values: Items, lengths: Items) -> tuple[Items, Items]:
+    """The same runs with lengths of one byte, if that takes fewer bytes. Longer runs are split."""
+    longest = int(np.iinfo(_SHORT).max)
+    if lengths.itemsize == 1:
+        return values, lengths
+    parts = (lengths.astype(np.int64) + longest - 1) // longest
+    count = int(parts.sum())
+    if count > _MOST_RUNS or count * (values.itemsize + 1) >= values.nbytes + lengths.nbytes:
+        return values, lengths
+    short = np.full(count, longest, _SHORT)
+    short[np.cumsum(parts) - 1] = (lengths.astype(np.int64) - 1) % longest + 1  # what is left for the last part
+    return np.repeat(values, parts), short

@@ -82,4 +82,4 @@ class RleJit(Rle):
         return None if count < 0 else (values[:count], lengths[:count])
 
     def _write_runs(self, values: Items, lengths: Items, out: Items) -> int:
-        return int(_compiled()[1](values.copy(), lengths.copy(), out))
+        return int(_compiled()[1](values.copy(), lengths.astype(self.runs_type), out))  # copies are aligned

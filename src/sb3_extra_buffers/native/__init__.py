@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from sb3_extra_buffers.native.binding import Neighbours
 from sb3_extra_buffers.native.codecs import (
+    best_piece,
     cells_of,
+    decode,
     delta_decode,
     delta_encode,
     find_runs,
@@ -25,7 +27,9 @@ __all__ = [
     "NativeStore",
     "Neighbours",
     "Usage",
+    "best_piece",
     "cells_of",
+    "decode",
     "delta_decode",
     "delta_encode",
     "find_runs",

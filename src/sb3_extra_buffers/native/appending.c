@@ -32,12 +32,15 @@ uint64_t piece_of_new_block(const sb3x_store *store) {
    12, MsPacman takes 0.02 % more of SB3's memory; with 4, CarRacing takes 7.9 % instead of 9.1 %. */
 #define PIECE_WORK 12
 
+int64_t sb3x_best_piece(int64_t change_bytes, int64_t observation_bytes, int64_t block_frames) {
+    int64_t piece = 2;
+    while (piece < block_frames && PIECE_WORK * piece * change_bytes <= observation_bytes) piece *= 2;
+    return piece;
+}
+
 static int64_t best_piece(const sb3x_store *store, const stream *stream) {
     const int64_t block_frames = store->config.block_frames, changed = block_frames - stream->pieces;
-    if (changed < 1) return 0;
-    int64_t bytes = stream->changes / changed + 1, piece = 2;
-    while (piece < block_frames && PIECE_WORK * piece * bytes <= store->observation_bytes) piece *= 2;
-    return piece;
+    return changed < 1 ? 0 : sb3x_best_piece(stream->changes / changed + 1, store->observation_bytes, block_frames);
 }
 
 int find_piece(const sb3x_store *store, const block *one, int64_t piece, const uint8_t **begin, const uint8_t **end) {

@@ -59,6 +59,26 @@ static inline void copy_bytes(uint8_t *restrict target, const uint8_t *restrict 
         for (; i < n; i++) target[i] = source[i];
 }
 
+/* n bytes from `offset` bytes before `out`, as decoders need them: they may be among those that are written. Up to `room` bytes from
+   `out` on may be overwritten. */
+static inline void copy_match(uint8_t *out, int64_t offset, int64_t n, int64_t room) {
+    const uint8_t *from = out - offset;
+    if (room < n + 16) {
+        for (int64_t i = 0; i < n; i++) out[i] = from[i];
+    } else if (offset >= 16) {
+        for (int64_t i = 0; i < n; i += 16) store_vector(out + i, load_vector(from + i));
+    } else if (offset == 1) {
+        vector value = {0};
+        value += *from;
+        for (int64_t i = 0; i < n; i += 16) store_vector(out + i, value);
+    } else {
+        /* What repeats after `offset` bytes repeats after any multiple of it. */
+        int64_t multiple = (15 / offset + 1) * offset;
+        for (int64_t i = 0; i < 16; i++) out[i] = from[i];
+        for (int64_t i = 16; i < n; i += 16) store_vector(out + i, load_vector(out + i - multiple));
+    }
+}
+
 static inline int lowest_bit(uint32_t mask) { return __builtin_ctz(mask); }
 
 /* A bit for each of the 32 bytes that differ, the lowest for the first. */

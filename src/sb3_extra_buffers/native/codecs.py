@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.native.binding import NO_MEMORY, NO_NEIGHBOURS, OK, Neighbours, Shape, address_of, check, core
+from sb3_extra_buffers.native.binding import CORRUPT, NO_MEMORY, NO_NEIGHBOURS, OK, Neighbours, Shape, address_of, check, core
 
 Bytes = NDArray[np.uint8]
 
@@ -37,6 +37,28 @@ def delta_decode(data: Any, base: Bytes | None, out: Bytes, neighbours: Neighbou
         address_of(out),
     )  # fmt: skip
     if status == NO_MEMORY:
+        check(status, "decode frames")
+    return bool(status == OK)
+
+
+def best_piece(change_bytes: int, observation_bytes: int, block_frames: int) -> int:
+    """Frames in a piece of `delta`, as stores choose them.
+
+    :param change_bytes: encoded bytes of a frame that follows another
+    """
+    frames: int = core().sb3x_best_piece(change_bytes, observation_bytes, block_frames)
+    return frames
+
+
+def decode(format: int, data: Any, out: Bytes) -> bool:
+    """Fill ``out`` from the beginning of ``data``, in one of the formats that the core reads; False if the bytes are damaged.
+
+    :param format: ``SB3X_READ_...``
+    :param out: C-contiguous
+    """
+    given = np.frombuffer(data, np.uint8)
+    status = core().sb3x_decode(format, address_of(given), given.size, address_of(out), out.size)
+    if status != CORRUPT:
         check(status, "decode frames")
     return bool(status == OK)
 

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "formats.h"
 #include "internal.h"
-#include "lz4.h"
 
 /* How many observations ahead memory is asked for while one is decoded, and how many bytes of it. */
 #define AHEAD 2
@@ -233,11 +233,15 @@ static int32_t copy_delta(const group *group, const uint8_t *data, const uint8_t
 
 static int format_of(const sb3x_store *store, const block *one) { return store->formats[BLOCK_CODED - one->base]; }
 
-/* The first frames of a piece that a library has encoded; 0 if its bytes cannot be right. */
-static int read_piece(const sb3x_store *store, const block *one, const uint8_t *data, const uint8_t *end, uint8_t *out, int64_t n) {
-    const int64_t nbytes = n * store->config.frame_bytes;
-    return format_of(store, one) == SB3X_READ_LZ4_BLOCK ? read_lz4_block(data, end, out, nbytes)
-                                                        : read_lz4_frame(data, end, out, nbytes);
+/* The first frames of a piece that a library has encoded, somewhere in `room`, which has store->pieces_read blocks. */
+static int32_t read_piece(const sb3x_store *store, const block *one, const uint8_t *data, const uint8_t *end, uint8_t *room, int64_t n,
+                          const uint8_t **frames) {
+    const int64_t size = store->config.frame_bytes, channels = store->channels[BLOCK_CODED - one->base];
+    int32_t status = read_format(format_of(store, one), data, end, room, n * size);
+    if (status != SB3X_OK) return status;
+    *frames = channels > 1 ? room + store->block_bytes : room;
+    if (channels > 1) sb3x_split(room, n, size / channels, channels, 1, room + store->block_bytes);
+    return SB3X_OK;
 }
 
 static int32_t copy_pieces(const group *group, uint8_t *spares) {
@@ -262,9 +266,8 @@ static int32_t copy_pieces(const group *group, uint8_t *spares) {
         const int64_t needed = last - first + 1;
         const uint8_t *frames = data;
         if (!is_raw && format_of(store, group->block) != SB3X_READ_BY_CALLER) {
-            uint8_t *read = spares + 2 * store->config.frame_bytes;
-            if (!read_piece(store, group->block, data, end, read, needed)) return SB3X_CORRUPT;
-            frames = read;
+            int32_t status = read_piece(store, group->block, data, end, spares + 2 * store->config.frame_bytes, needed, &frames);
+            if (status != SB3X_OK) return status;
         } else if (!is_raw) {
             frames = find_decoded(group->batch->decoded, group->id * MOST_PIECES + piece, needed);
         }
@@ -366,7 +369,7 @@ int32_t sb3x_gather(sb3x_store *store, const int64_t *slots, const int64_t *envs
     int32_t status = list_wanted(store, slots, envs, n, columns, &list);
     if (status != SB3X_OK) return status;
     batch batch = {store, list, n * count_columns(columns), decoded, out, NULL, 2, 1, SB3X_OK};
-    if (store->reads_pieces) batch.room += store->config.block_frames;
+    batch.room += store->pieces_read * store->config.block_frames;
     if (store->arena.file) batch.room += store->config.block_frames;
     int64_t nbytes = batch.n * store->observation_bytes;
     int32_t workers = 1;

@@ -194,7 +194,8 @@ struct sb3x_store {
     int32_t waits_for_encoded; /* the plan is not finished */
     int32_t has_encoded;       /* blocks were encoded: reading them in order saves work */
     uint8_t formats[MOST_CODECS]; /* SB3X_READ_... of each of the caller's codecs */
-    int32_t reads_pieces;         /* any of them but SB3X_READ_BY_CALLER */
+    int32_t channels[MOST_CODECS]; /* of each: bytes of a pixel that were interleaved, if more than one */
+    int32_t pieces_read;        /* pieces that a reader needs room for: 0 if none is read here, 2 if any was interleaved */
     int32_t is_read_by_threads; /* the next batch will be, if it is as large as the last one */
     pace paces[PACES];          /* of batches, by size */
     int64_t expecting;          /* microseconds that it took to announce the next batch */

@@ -19,18 +19,6 @@ static int64_t read_length(const uint8_t **data, const uint8_t *end, int64_t len
     }
 }
 
-/* Copy from `offset` bytes before: they may be among those that are written. */
-static void copy_match(uint8_t *out, int64_t offset, int64_t n, int64_t room) {
-    const uint8_t *from = out - offset;
-    if (offset >= 16 && room >= n + 16) {
-        for (int64_t i = 0; i < n; i += 16) store_vector(out + i, load_vector(from + i));
-    } else if (offset == 1) {
-        memset(out, *from, (size_t)n);
-    } else {
-        for (int64_t i = 0; i < n; i++) out[i] = from[i];
-    }
-}
-
 /* Sequences of a block, behind `done` bytes that are there already, until n bytes are. How many there are, or -1. */
 static int64_t read_sequences(const uint8_t *data, const uint8_t *end, uint8_t *out, int64_t done, int64_t n) {
     while (data < end && done < n) {

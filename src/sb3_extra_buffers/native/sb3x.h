@@ -28,7 +28,7 @@
 #endif
 
 /* The binding refuses a library of another version, because it would pass other arguments. */
-#define SB3X_VERSION 7
+#define SB3X_VERSION 8
 
 enum {
     SB3X_OK = 0,
@@ -99,10 +99,13 @@ enum {
     SB3X_READ_BY_CALLER = 0,
     SB3X_READ_LZ4_BLOCK = 1, /* as lz4.block.compress of Python writes it */
     SB3X_READ_LZ4_FRAME = 2,
+    SB3X_READ_ZLIB = 3, /* as zlib.compress of Python writes it */
+    SB3X_READ_ZSTD = 4, /* a frame without a dictionary */
 };
 
-/* Let the core read pieces of one of the caller's codecs. sb3x_coded_pieces then leaves them out. */
-SB3X_API int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format);
+/* Let the core read pieces of one of the caller's codecs. sb3x_coded_pieces then leaves them out. With `channels` above 1, frames were
+   interleaved before they were encoded: so many bytes of a pixel lie next to each other, see sb3x_join. */
+SB3X_API int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format, int64_t channels);
 
 /* Keep sealed blocks in a new file at this path (UTF-8 on Windows) instead of memory. The file is removed with the store. Only for an
    empty store. Only the parts of the file in use are in memory. A forked child may read, but not write. */
@@ -284,6 +287,14 @@ SB3X_API int64_t sb3x_delta_encode(const sb3x_shape *shape, const uint8_t *frame
 /* Decode the first n_frames frames of n encoded bytes. */
 SB3X_API int32_t sb3x_delta_decode(const sb3x_shape *shape, const uint8_t *data, int64_t n, const uint8_t *base,
                                    int64_t n_frames, uint8_t *out);
+
+/* The frames of a piece of `delta` that is read with little work, if a frame takes change_bytes after the one before it. Stores go by
+   this rule. */
+SB3X_API int64_t sb3x_best_piece(int64_t change_bytes, int64_t observation_bytes, int64_t block_frames);
+
+/* Decode the first n bytes of a piece in one of the formats SB3X_READ_..., but for SB3X_READ_BY_CALLER. Checksums of the format are not
+   looked at. SB3X_CORRUPT if the bytes cannot be right. */
+SB3X_API int32_t sb3x_decode(int64_t format, const uint8_t *data, int64_t length, uint8_t *out, int64_t n);
 
 /* Runs of equal items of 1, 2, 4 or 8 bytes, none longer than `longest`, or than fits into a length; lengths are numbers of
    length_bytes (1, 2, 4 or 8).

@@ -173,11 +173,13 @@ int32_t sb3x_clear(sb3x_store *store) {
     return SB3X_OK;
 }
 
-int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format) {
-    if (codec < 0 || codec >= MOST_CODECS || format < SB3X_READ_BY_CALLER || format > SB3X_READ_LZ4_FRAME)
+int32_t sb3x_read_as(sb3x_store *store, int64_t codec, int64_t format, int64_t channels) {
+    if (codec < 0 || codec >= MOST_CODECS || format < SB3X_READ_BY_CALLER || format > SB3X_READ_ZSTD || channels < 1 ||
+        channels > INT32_MAX || store->config.frame_bytes % channels)
         return SB3X_BAD_ARGUMENT;
     store->formats[codec] = (uint8_t)format;
-    store->reads_pieces = store->reads_pieces || format != SB3X_READ_BY_CALLER;
+    store->channels[codec] = (int32_t)channels;
+    if (format != SB3X_READ_BY_CALLER) store->pieces_read = channels > 1 ? 2 : store->pieces_read > 1 ? 2 : 1;
     return SB3X_OK;
 }
 

@@ -204,9 +204,12 @@ class NativeStore:
         """
         check(self.core.sb3x_keep_as(self.handle, frames, codec, piece_frames), "change the codec")
 
-    def read_as(self, codec: int, format: int) -> None:
-        """Let the core itself read blocks of the codec with this number, `SB3X_READ_...`."""
-        check(self.core.sb3x_read_as(self.handle, codec, format), "read the format of a codec")
+    def read_as(self, codec: int, format: int, channels: int) -> None:
+        """Let the core itself read blocks of the codec with this number, `SB3X_READ_...`.
+
+        :param channels: number of channels that were interleaved before encoding; else 1
+        """
+        check(self.core.sb3x_read_as(self.handle, codec, format, channels), "read the format of a codec")
 
     def use_file(self, path: str | os.PathLike[str]) -> None:
         """Keep sealed blocks in a new file at this path, which is removed with the store."""

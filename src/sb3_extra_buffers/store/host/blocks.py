@@ -168,7 +168,7 @@ class BlockStore(Store):
     def _announce(self, codings: list[Coding]) -> None:
         """Tell the core which of these it can read itself."""
         for number, coding in enumerate(codings):
-            self._native.read_as(number, int(coding.format))
+            self._native.read_as(number, int(coding.codec.format), coding.channels)
         self._needs_decoding = any(coding.is_decoded_here for coding in codings)
 
     def _encode(self, number: int, frames: Bytes) -> Any:
@@ -260,11 +260,8 @@ class BlockStore(Store):
         except IndexError:
             raise CorruptDataError("A saved block store is damaged: a block names a codec that the store does not") from None
 
-        decoded = [coding.decode(payload, n_frames, size, self.block_frames) for coding, payload, n_frames in work]
-        if all(type(frames) is bytes for frames in decoded):  # ctypes takes their addresses, and keeps them alive
-            return (ctypes.c_char_p * len(decoded))(*decoded)
-        arrays = [np.frombuffer(frames, np.uint8) for frames in decoded]
-        addresses = (ctypes.c_void_p * len(decoded))(*map(address_of, arrays))
+        arrays = [coding.decode(payload, n_frames, size) for coding, payload, n_frames in work]
+        addresses = (ctypes.c_void_p * len(arrays))(*map(address_of, arrays))
         addresses.arrays = arrays  # type: ignore[attr-defined]
         return addresses
 

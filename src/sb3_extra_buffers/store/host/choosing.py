@@ -19,7 +19,7 @@ import numpy as np
 
 from sb3_extra_buffers.codecs import CODECS, make_codec
 from sb3_extra_buffers.codecs.base import Bytes, Frames
-from sb3_extra_buffers.native import delta_encode
+from sb3_extra_buffers.native import best_piece, delta_encode
 from sb3_extra_buffers.store.host.coding import Coding, piece_frames_for
 from sb3_extra_buffers.store.layout import FrameLayout
 
@@ -32,7 +32,7 @@ _REMEMBERED = 8
 _FEWEST_FRAMES = 5
 #: Another coding must have a score lower by this factor, so that similar codings do not alternate.
 _BETTER = 0.9
-#: Calling a library takes as long as copying so many bytes.
+#: Beginning to read a piece of a library takes as long as copying so many bytes.
 _CALL_BYTES = 80_000
 #: Bytes of a piece if only size counts.
 _LARGE_PIECE = 1 << 16
@@ -183,9 +183,8 @@ class Chooser:
             before = frame
             yield
         stack, first, change = self._layout.stack, sizes[0], max(fmean(sizes[1:]), 1e-4)
-        piece = 2
-        while piece < self._block_frames and PIECE_WORK * piece * change <= stack:  # as the core does
-            piece *= 2
+        frame_bytes = self._layout.frame_bytes
+        piece = best_piece(int(change * frame_bytes) + 1, stack * frame_bytes, self._block_frames)
         fixed, per_byte = coding.codec.work
         walked = first + (piece - 1) / 2 * change
         size = (first + (piece - 1) * change) / piece
@@ -201,10 +200,6 @@ class Chooser:
         size, used = len(payload) / frames[-piece:].nbytes, min(stack, piece)
         work = (fixed + per_byte * size + (coding.channels > 1)) * piece + _CALL_BYTES / frames.shape[1]
         return Estimate(size, work / used)
-
-
-#: `PIECE_WORK` of native/appending.c.
-PIECE_WORK = 12
 
 
 def make_chooser(taste: str, layout: FrameLayout, block_frames: int) -> Chooser:

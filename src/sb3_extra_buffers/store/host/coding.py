@@ -42,14 +42,9 @@ class Coding:
         return self.codec.frames == Frames.CODEC
 
     @property
-    def format(self) -> Format:
-        """Who can read its pieces."""
-        return self.codec.format if self.channels == 1 else Format.OWN
-
-    @property
     def is_decoded_here(self) -> bool:
         """Whether a batch needs `decode` before the core can gather it."""
-        return self.is_library and self.format == Format.OWN
+        return self.is_library and self.codec.format == Format.OWN
 
     def encode(self, frames: Bytes) -> Readable | None:
         """The encoded piece ``(frames, frame_bytes)``; None if it would not be smaller."""
@@ -60,18 +55,14 @@ class Coding:
         payload = self.codec.compress(frames, None)
         return None if payload is None or len(payload) >= frames.nbytes else payload
 
-    def decode(self, payload: memoryview, n_frames: int, frame_bytes: int, most_frames: int) -> bytes | Bytes:
-        """At least the first frames of a piece, in new memory.
-
-        :param most_frames: the most frames that a piece can have
-        """
-        n_bytes = n_frames * frame_bytes
-        decoded = self.codec.decompress_piece(payload, n_bytes, most_frames * frame_bytes)
+    def decode(self, payload: memoryview, n_frames: int, frame_bytes: int) -> Bytes:
+        """The first frames of a piece, in new memory."""
+        decoded = np.empty((n_frames, frame_bytes), np.uint8)
+        self.codec.decompress(payload, decoded, None)
         if self.channels == 1:
             return decoded
-        pixels = np.frombuffer(decoded, np.uint8, n_bytes).reshape(n_frames, frame_bytes)
-        frames = np.empty_like(pixels)
-        split_parts(pixels, self._n_pixels(pixels), self.channels, frames)
+        frames = np.empty_like(decoded)
+        split_parts(decoded, self._n_pixels(decoded), self.channels, frames)
         return frames
 
     def _n_pixels(self, frames: Bytes) -> int:
