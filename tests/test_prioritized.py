@@ -84,14 +84,17 @@ def test_tree_draws_where_the_sum_of_weights_ends(numbers: list[int], data: st.D
         tree.set(cells, new)
         assert (weights == expected).all()
         assert tree.total == expected.sum()
-        shares = np.array([0, *data.draw(st.lists(st.floats(0, 1, exclude_max=True), max_size=5)), np.nextafter(1, 0)])
+        uniform = np.array([0, *data.draw(st.lists(st.floats(0, 1, exclude_max=True), max_size=5)), np.nextafter(1, 0)])
         if not expected.any():
             with pytest.raises(ValueError, match="no cell has a weight"):
-                tree.draw(shares)
+                tree.draw(uniform)
             continue
-        drawn, of_drawn = tree.draw(shares)
-        assert (of_drawn == expected[drawn]).all()
-        assert (of_drawn > 0).all()
+        slots, envs, drawn, ratios = tree.draw(uniform, 3)
+        assert (expected[drawn] > 0).all()
+        assert (ratios == expected[drawn] / expected[drawn].min()).all()
+        assert (slots == drawn // 3).all()
+        assert (envs == drawn % 3).all()
+        shares = (np.arange(len(uniform)) + uniform) / len(uniform)
         last = np.flatnonzero(expected)[-1]
         ends = np.cumsum(expected, dtype=np.float64)
         assert (drawn == np.minimum(np.searchsorted(ends, shares * tree.total, "right"), last)).all()

@@ -4,36 +4,64 @@
 #include "sb3x.h"
 #include "tests.h"
 
-/* The cell that a share falls into, by adding up from the first one. Exact for whole numbers. */
-static int64_t naive_draw(const float *weights, int64_t n, double share, double total) {
+/* The cell where the sum of the weights reaches `sum`, by adding up from the first one. Exact for whole numbers. */
+static int64_t naive_draw(const float *weights, int64_t n, double sum) {
     double before = 0;
     int64_t last = -1;
     for (int64_t i = 0; i < n; i++) {
         if (weights[i] <= 0) continue;
         last = i;
-        if (share * total < before + (double)weights[i]) return i;
+        if (sum < before + (double)weights[i]) return i;
         before += (double)weights[i];
     }
     return last;
 }
 
 static void check_draws(const sb3x_tree *tree, source *from, const float *weights, int64_t n) {
-    enum { DRAWS = 20 };
-    double total = 0, *shares = exactly(8 * DRAWS);
-    int64_t *cells = exactly(8 * DRAWS);
-    float *drawn = exactly(4 * DRAWS);
+    const int64_t count = 1 + below(from, 20), n_envs = 1 + below(from, 4);
+    double total = 0, *uniform = exactly(8 * count);
+    int64_t *drawn = exactly(24 * count), *cells = drawn + 2 * count;
+    float *ratios = exactly(4 * count), smallest = 1e30f;
     for (int64_t i = 0; i < n; i++) total += (double)weights[i];
     CHECK(sb3x_tree_total(tree) == total);
-    for (int64_t i = 0; i < DRAWS; i++) shares[i] = (double)(next_number(from) >> 11) * 0x1p-53;
-    shares[0] = 0, shares[1] = 1 - 0x1p-53;
-    int32_t status = sb3x_tree_draw(tree, shares, DRAWS, cells, drawn);
+    for (int64_t i = 0; i < count; i++) uniform[i] = (double)(next_number(from) >> 11) * 0x1p-53;
+    uniform[0] = 0, uniform[count - 1] = 1 - 0x1p-53;
+    int32_t status = sb3x_tree_draw(tree, uniform, count, n_envs, drawn, ratios);
     CHECK(status == (total > 0 ? SB3X_OK : SB3X_BAD_ARGUMENT));
-    for (int64_t i = 0; status == SB3X_OK && i < DRAWS; i++)
-        CHECK(cells[i] == naive_draw(weights, n, shares[i], total) && drawn[i] == weights[cells[i]] && drawn[i] > 0);
+    for (int64_t i = 0; status == SB3X_OK && i < count; i++) {
+        double sum = ((double)i + uniform[i]) / (double)count * total;
+        CHECK(cells[i] == naive_draw(weights, n, sum) && drawn[i] * n_envs + drawn[count + i] == cells[i]);
+        CHECK(drawn[count + i] < n_envs && weights[cells[i]] > 0);
+        if (weights[cells[i]] < smallest) smallest = weights[cells[i]];
+    }
+    for (int64_t i = 0; status == SB3X_OK && i < count; i++) CHECK(ratios[i] == weights[cells[i]] / smallest);
     const double wrong[] = {1, -0x1p-60, 2, 0.0 / 0.0};
-    shares[below(from, DRAWS)] = wrong[below(from, 4)];
-    CHECK(sb3x_tree_draw(tree, shares, DRAWS, cells, drawn) == SB3X_BAD_ARGUMENT);
-    free(shares), free(cells), free(drawn);
+    uniform[below(from, count)] = wrong[below(from, 4)];
+    CHECK(sb3x_tree_draw(tree, uniform, count, n_envs, drawn, ratios) == SB3X_BAD_ARGUMENT);
+    free(uniform), free(drawn), free(ratios);
+}
+
+/* One update by errors, of which one may be wrong: then nothing changes. */
+static void check_update(sb3x_tree *tree, source *from, float *expected, int64_t n) {
+    const float wrong[] = {-1, 0.0f / 0.0f, 1.0f / 0.0f};
+    int64_t count = below(from, 20), *cells = exactly(8 * count);
+    float *errors = exactly(4 * count), *values = exactly(4 * count), largest = 30, most = 30;
+    int32_t status = SB3X_OK;
+    for (int64_t i = 0; i < count; i++) {
+        cells[i] = below(from, n);
+        errors[i] = values[i] = (float)below(from, 50);
+    }
+    if (count > 0 && once_in(from, 4)) errors[below(from, count)] = wrong[below(from, 3)];
+    if (count > 0 && once_in(from, 8)) cells[below(from, count)] = once_in(from, 2) ? n : -1;
+    for (int64_t i = 0; i < count && status == SB3X_OK; i++) {
+        if (cells[i] < 0 || cells[i] >= n || expected[cells[i]] == 0) status = SB3X_BAD_CELL;
+        else if (!(errors[i] >= 0 && errors[i] < 1e30f)) status = SB3X_BAD_ARGUMENT;
+        if (values[i] > most) most = values[i];
+    }
+    CHECK(sb3x_tree_update(tree, cells, errors, values, count, &largest) == status);
+    CHECK(largest == (status == SB3X_OK ? most : 30));
+    for (int64_t i = 0; i < count && status == SB3X_OK; i++) expected[cells[i]] = values[i];
+    free(cells), free(errors), free(values);
 }
 
 void test_tree(int64_t rounds) {
@@ -74,6 +102,7 @@ void test_tree(int64_t rounds) {
                 for (int64_t i = 0; i < count; i++) expected[cells[i]] = values[i];
                 CHECK(sb3x_tree_set(tree, cells, values, count) == SB3X_OK);
             }
+            check_update(tree, &from, expected, n);
             CHECK(memcmp(weights, expected, (size_t)(4 * n)) == 0);
             check_draws(tree, &from, expected, n);
             free(cells), free(values);

@@ -1,6 +1,6 @@
 """Gzipped `.npy` files, read from front to back. Above: dqn_replay.
 
-ISA-L (the extras ``isal`` and ``datasets``) is used where it is installed: it is about three times as fast as zlib.
+ISA-L (the extras ``isal`` and ``datasets``) is used where it is installed: it takes about half the time of zlib.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers._optional import installed, require
+from sb3_extra_buffers.datasets.inflating import InflatedFile
 from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.store.host.batches import new_batch
 
 Item = TypeVar("Item")
 
@@ -25,10 +27,13 @@ Item = TypeVar("Item")
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """A gzipped file; CorruptDataError if it is damaged."""
-    module: Any = require("isal.igzip", extra="isal", what="igzip") if installed("isal") else gzip
-    errors = (EOFError, ValueError, zlib.error, gzip.BadGzipFile, getattr(module, "IGzipError", EOFError))
+    errors: tuple[type[Exception], ...] = (EOFError, ValueError, zlib.error, gzip.BadGzipFile)
+    opened: Any = InflatedFile
+    if installed("isal"):
+        igzip = require("isal.igzip", extra="isal", what="igzip")
+        opened, errors = igzip.open, (*errors, getattr(igzip, "IGzipError", EOFError))
     try:
-        with module.open(path, "rb") as file:
+        with opened(path) as file:
             yield file
     except CorruptDataError:
         raise
@@ -69,7 +74,7 @@ def read_rows(path: Path, at_once: int, *, kept: int) -> Iterator[NDArray[Any]]:
         (n, *shape), dtype = _header(file)
         before = np.empty((0, *shape), dtype)
         for first in range(0, n, at_once):
-            rows = np.empty((len(before) + min(at_once, n - first), *shape), dtype)
+            rows = new_batch((len(before) + min(at_once, n - first), *shape), dtype)
             rows[: len(before)] = before
             _fill(file, memoryview(rows[len(before) :].reshape(-1).view(np.uint8)))
             yield rows

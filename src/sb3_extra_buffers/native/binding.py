@@ -134,7 +134,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_tree_destroy": (None, (c_void_p,)),
     "sb3x_tree_total": (c_double, (c_void_p,)),
     "sb3x_tree_set": (c_int32, (c_void_p, c_void_p, c_void_p, c_int64)),
-    "sb3x_tree_draw": (c_int32, (c_void_p, c_void_p, c_int64, c_void_p, c_void_p)),
+    "sb3x_tree_update": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p)),
+    "sb3x_tree_draw": (c_int32, (c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p)),
 }
 
 _core: ctypes.CDLL | None = None

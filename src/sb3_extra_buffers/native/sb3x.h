@@ -332,8 +332,16 @@ SB3X_API double sb3x_tree_total(const sb3x_tree *tree);
    has changed, if a cell does not exist or a weight is negative or not finite. */
 SB3X_API int32_t sb3x_tree_set(sb3x_tree *tree, const int64_t *cells, const float *weights, int64_t n);
 
-/* For each share, in 0 <= share < 1: the cell where the sum of the weights in their order reaches this share of the total. A cell
-   without weight is never drawn. SB3X_BAD_ARGUMENT if none has any. */
-SB3X_API int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *shares, int64_t n, int64_t *cells, float *weights);
+/* The same for n cells that all have a weight, by their errors: SB3X_BAD_CELL, and nothing has changed, if one has none, and
+   SB3X_BAD_ARGUMENT if an error, too, is negative or not finite. `*largest` is raised to the largest of the weights. */
+SB3X_API int32_t sb3x_tree_update(sb3x_tree *tree, const int64_t *cells, const float *errors, const float *weights, int64_t n,
+                                  float *largest);
+
+/* Draw n cells in proportion to their weights. The total is cut into n equal parts, and cell i is where the sum of the weights, in
+   their order, reaches the share `uniform[i]`, in 0 <= share < 1, of part i. A cell without weight is never drawn. `drawn` has room
+   for 3 n numbers: slots (cell / n_envs), envs (cell % n_envs), then the cells. `ratios` are the weights of the cells, divided by
+   the smallest of these. SB3X_BAD_ARGUMENT if no cell has a weight. */
+SB3X_API int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *uniform, int64_t n, int64_t n_envs, int64_t *drawn,
+                                float *ratios);
 
 #endif

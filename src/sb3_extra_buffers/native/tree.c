@@ -72,11 +72,7 @@ void sb3x_tree_destroy(sb3x_tree *tree) {
 
 double sb3x_tree_total(const sb3x_tree *tree) { return tree->sums[tree->n_levels - 1][0]; }
 
-int32_t sb3x_tree_set(sb3x_tree *tree, const int64_t *cells, const float *weights, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        if (cells[i] < 0 || cells[i] >= tree->n) return SB3X_BAD_CELL;
-        if (!is_weight(weights[i])) return SB3X_BAD_ARGUMENT;
-    }
+static void set_weights(sb3x_tree *tree, const int64_t *cells, const float *weights, int64_t n) {
     for (int64_t i = 0; i < n; i++) tree->weights[cells[i]] = weights[i];
     for (int64_t i = 0; i < n; i++) {
         int64_t at = cells[i];
@@ -85,6 +81,27 @@ int32_t sb3x_tree_set(sb3x_tree *tree, const int64_t *cells, const float *weight
             tree->sums[level][at] = sum_of(tree, level, at);
         }
     }
+}
+
+int32_t sb3x_tree_set(sb3x_tree *tree, const int64_t *cells, const float *weights, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if (cells[i] < 0 || cells[i] >= tree->n) return SB3X_BAD_CELL;
+        if (!is_weight(weights[i])) return SB3X_BAD_ARGUMENT;
+    }
+    set_weights(tree, cells, weights, n);
+    return SB3X_OK;
+}
+
+int32_t sb3x_tree_update(sb3x_tree *tree, const int64_t *cells, const float *errors, const float *weights, int64_t n,
+                         float *largest) {
+    float most = *largest;
+    for (int64_t i = 0; i < n; i++) {
+        if (cells[i] < 0 || cells[i] >= tree->n || !(tree->weights[cells[i]] > 0)) return SB3X_BAD_CELL;
+        if (!is_weight(errors[i]) || !is_weight(weights[i])) return SB3X_BAD_ARGUMENT;
+        if (weights[i] > most) most = weights[i];
+    }
+    set_weights(tree, cells, weights, n);
+    *largest = most;
     return SB3X_OK;
 }
 
@@ -106,18 +123,24 @@ static int64_t child_of(const sb3x_tree *tree, int64_t level, int64_t i, double 
     return found;
 }
 
-int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *shares, int64_t n, int64_t *cells, float *weights) {
-    double total = sb3x_tree_total(tree);
-    if (!(total > 0)) return SB3X_BAD_ARGUMENT;
+int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *uniform, int64_t n, int64_t n_envs, int64_t *drawn, float *ratios) {
+    const double total = sb3x_tree_total(tree);
+    int64_t *slots = drawn, *envs = drawn + n, *cells = drawn + 2 * n;
+    float smallest = 0;
+    if (!(total > 0) || n_envs < 1) return SB3X_BAD_ARGUMENT;
     for (int64_t i = 0; i < n; i++) {
-        if (!(shares[i] >= 0 && shares[i] < 1)) return SB3X_BAD_ARGUMENT;
+        if (!(uniform[i] >= 0 && uniform[i] < 1)) return SB3X_BAD_ARGUMENT;
     }
     for (int64_t i = 0; i < n; i++) {
-        double left = shares[i] * total;
+        double left = ((double)i + uniform[i]) / (double)n * total; /* rounded up, it may be the total */
         int64_t at = 0;
         for (int64_t level = tree->n_levels - 1; level >= 0; level--) at = child_of(tree, level, at, &left);
+        slots[i] = at / n_envs;
+        envs[i] = at % n_envs;
         cells[i] = at;
-        weights[i] = tree->weights[at];
+        ratios[i] = tree->weights[at];
+        if (i == 0 || ratios[i] < smallest) smallest = ratios[i];
     }
+    for (int64_t i = 0; i < n; i++) ratios[i] /= smallest;
     return SB3X_OK;
 }

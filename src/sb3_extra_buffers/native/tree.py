@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_extra_buffers.native.binding import BAD_ARGUMENT, address_of, check, core
+from sb3_extra_buffers.native.binding import BAD_ARGUMENT, OK, address_of, check, core
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -44,19 +44,32 @@ class SumTree:
             raise ValueError("Weights must be finite and not negative")
         check(status, "set weights")
 
-    def draw(self, shares: NDArray[np.float64]) -> tuple[Ints, Floats]:
-        """Cells where the sum of weights reaches these shares of the total, and their weights.
+    def update(self, cells: Ints, errors: Floats, weights: Floats, largest: Floats) -> bool:
+        """Give cells that have a weight other ones, by their errors. Returns whether all could be; otherwise nothing changes.
 
-        :param shares: in ``0 <= share < 1``
+        :param errors: must be finite and not negative
+        :param weights: one for each error
+        :param largest: one number, which is raised to the largest of the weights
         """
-        cells, weights = np.empty(len(shares), np.int64), np.empty(len(shares), np.float32)
-        status = self._core.sb3x_tree_draw(
-            self._handle, address_of(shares), len(shares), address_of(cells), address_of(weights)
+        status: int = self._core.sb3x_tree_update(
+            self._handle, address_of(cells), address_of(errors), address_of(weights), len(cells), address_of(largest)
         )
+        return status == OK
+
+    def draw(self, uniform: NDArray[np.float64], n_envs: int = 1) -> tuple[Ints, Ints, Ints, Floats]:
+        """Cells, one from each of as many equal parts of the total as there are numbers: where the number says, in its part.
+
+        :param uniform: in ``0 <= number < 1``
+        :param n_envs: cells per slot
+        :return: slots, envs and cells, and the weights divided by the smallest of them
+        """
+        n = len(uniform)
+        drawn, ratios = np.empty((3, n), np.int64), np.empty(n, np.float32)
+        status = self._core.sb3x_tree_draw(self._handle, address_of(uniform), n, n_envs, address_of(drawn), address_of(ratios))
         if status == BAD_ARGUMENT:
             raise ValueError("There is nothing to draw: no cell has a weight")
         check(status, "draw cells")
-        return cells, weights
+        return drawn[0], drawn[1], drawn[2], ratios
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SumTree, (self.weights,)

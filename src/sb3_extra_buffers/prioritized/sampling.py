@@ -48,14 +48,18 @@ class _Envs(threading.local):
     """The envs of the batch that is being made: given before SB3's code asks for them, or drawn by it."""
 
     given: NDArray[np.int64] | None = None
-    drawn: NDArray[np.int64]
+    drawn: NDArray[np.int64] | None = None
     #: Slots and envs of the batch, as cells.
     cells: NDArray[np.int64]
 
+    def begin(self) -> None:
+        """Begin a batch: SB3's code has not asked yet."""
+        self.drawn = None
+
     def randint(self, *args: Any, **kwargs: Any) -> NDArray[np.int64]:
         """What SB3's code calls instead of `np.random.randint`."""
-        self.drawn = np.random.randint(*args, **kwargs) if self.given is None else self.given
-        return self.drawn
+        drawn = self.drawn = np.random.randint(*args, **kwargs) if self.given is None else self.given
+        return drawn
 
 
 _envs = _Envs()
@@ -134,33 +138,35 @@ class PrioritizedSampling(ReplayBuffer):
         :param env: normalizes the batch, as in SB3
         """
         if self.alpha == 0 and self._all_are_there():
-            batch, weights = super().sample(batch_size, env), np.ones(batch_size, np.float32)
-            return self._with_weights(batch, weights)
+            batch = super().sample(batch_size, env)
+            return self._with_weights(batch, np.ones(batch_size, np.float32), _envs.cells)
         if not self.pos and not self.full:
             raise ValueError("The buffer is empty: add transitions before you sample")
-        shares = (np.arange(batch_size) + np.random.random(batch_size)) / batch_size
-        cells, priorities = self._sums().draw(np.minimum(shares, np.nextafter(1, 0)))
-        _envs.given = cells % self.n_envs
+        slots, envs, cells, ratios = self._sums().draw(np.random.random(batch_size), self.n_envs)
+        _envs.given = envs
         try:
-            batch = self._get_samples(cells // self.n_envs, env)
+            batch = self._get_samples(slots, env)
         finally:
             _envs.given = None
-        return self._with_weights(batch, (priorities / priorities.min()) ** np.float32(-self.current_beta()))
+        return self._with_weights(batch, ratios ** np.float32(-self.current_beta()), cells)
 
     def _get_samples(self, batch_inds: NDArray[np.int64], env: VecNormalize | None = None) -> Any:
-        vars(_envs).pop("drawn", None)
+        _envs.begin()
         batch = self._run(_with_envs(super()._get_samples.__func__), batch_inds, env)  # type: ignore[attr-defined]
-        if "drawn" not in vars(_envs):
+        if _envs.drawn is None:
             raise TypeError(f"{type(self).__name__}._get_samples does not draw envs as SB3 does, which is what this needs")
-        _envs.cells = batch_inds * self.n_envs + _envs.drawn
+        if _envs.given is None:
+            _envs.cells = batch_inds * self.n_envs + _envs.drawn
         return batch
 
     def _run(self, get_samples: Callable[..., Any], batch_inds: NDArray[np.int64], env: VecNormalize | None) -> Any:
         """The batch that this function makes; compressed buffers have their own way to run it."""
         return get_samples(self, batch_inds, env)
 
-    def _with_weights(self, batch: Any, weights: NDArray[np.float32]) -> PrioritizedReplayBufferSamples:
-        self.latest = self.to_torch(weights.reshape(-1, 1), copy=False), _envs.cells
+    def _with_weights(
+        self, batch: Any, weights: NDArray[np.float32], cells: NDArray[np.int64]
+    ) -> PrioritizedReplayBufferSamples:
+        self.latest = self.to_torch(weights.reshape(-1, 1), copy=False), cells
         return PrioritizedReplayBufferSamples._make([*batch, *self.latest])
 
     def _all_are_there(self) -> bool:
@@ -178,26 +184,32 @@ class PrioritizedSampling(ReplayBuffer):
         :param errors: absolute errors of these transitions, e.g. temporal differences
         """
         cells, size = _as_array(indices, np.int64), _as_array(errors, np.float32)
-        written = self.buffer_size if self.full else self.pos
-        if cells.shape != size.shape:
-            raise ValueError(f"There must be an error for each transition, got {len(size)} errors for {len(cells)} indices")
-        if not len(cells):
+        if self.alpha and len(cells) == len(size) and self._sums().update(cells, size, self._weights(size), self._largest):
             return
-        if cells.view(np.uint64).max() >= written * self.n_envs:  # seen as unsigned, negative ones are large too
-            raise ValueError(
-                f"indices must be those of a batch, below {written * self.n_envs}, got {cells.min()} to {cells.max()}"
-            )
-        if not (size.min() >= 0 and size.max() < np.inf):  # NaN is neither
-            wrong = size[~np.isfinite(size) | (size < 0)][0]
-            raise ValueError(f"errors must be finite and not negative, got {wrong}: pass their absolute values")
-        if self.optimize_memory_usage or not self._all_are_there():
-            is_there = self.priorities.reshape(-1)[cells] > 0  # others are gone since they were drawn
+        is_there = self._check_update(cells, size)
+        if self.alpha:
             cells, size = cells[is_there], size[is_there]
-        if self.alpha == 0 or not len(cells):
-            return
-        weights = (size + np.float32(self.eps)) ** np.float32(self.alpha)
-        self._sums().set(cells, weights)
-        self._largest[0] = max(self._largest[0], weights.max())
+            self._sums().update(cells, size, self._weights(size), self._largest)
+
+    def _weights(self, errors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Priorities to the power of alpha. Of what is no error, something without a warning: it is refused."""
+        weights: NDArray[np.float32] = np.abs(errors)
+        weights += np.float32(self.eps)
+        weights **= np.float32(self.alpha)
+        return weights
+
+    def _check_update(self, cells: NDArray[np.int64], errors: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Refuse wrong arguments of `update_priorities`. Returns which cells are not gone since they were drawn."""
+        written = (self.buffer_size if self.full else self.pos) * self.n_envs
+        if len(cells) != len(errors):
+            raise ValueError(f"There must be an error for each transition, got {len(errors)} errors for {len(cells)} indices")
+        if len(cells) and (cells.min() < 0 or cells.max() >= written):
+            raise ValueError(f"indices must be those of a batch, below {written}, got {cells.min()} to {cells.max()}")
+        is_wrong = ~(np.isfinite(errors) & (errors >= 0))
+        if is_wrong.any():
+            raise ValueError(f"errors must be finite and not negative, got {errors[is_wrong][0]}: pass their absolute values")
+        is_there: NDArray[np.bool_] = self.priorities.reshape(-1)[cells] > 0
+        return is_there
 
     def reset(self) -> None:
         """SB3's `reset`."""
@@ -213,6 +225,8 @@ class PrioritizedSampling(ReplayBuffer):
 
 def _as_array(values: Any, dtype: Any) -> NDArray[Any]:
     array = values.detach().cpu().numpy() if isinstance(values, th.Tensor) else np.asarray(values)
+    if array.dtype == dtype and array.ndim == 1 and array.flags.c_contiguous:
+        return array
     if dtype is np.int64 and array.dtype.kind not in "iu" and array.size:
         raise ValueError(f"indices must be whole numbers, got {array.dtype}")
     return np.ascontiguousarray(array.reshape(-1), dtype)
