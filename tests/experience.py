@@ -38,7 +38,7 @@ class Walk:
         vector = np.array([env, step, -step], np.float32)
         if isinstance(self.space, spaces.Dict):
             return {"image": image, "vector": vector}
-        return image if self.space is IMAGES else vector
+        return image if self.space == IMAGES else vector
 
     def _all(self, step: int) -> Any:
         each = [self.observation(env, step) for env in range(self.n_envs)]

@@ -205,7 +205,7 @@ def test_segments_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -
         shard.append(np.concatenate([good, good]))
     with pytest.raises(CorruptDataError, match="the shard has a CompressedReplayBuffer"):
         shard.append(segment_of(spec_of(DICT), Walk(DICT), 10))
-    with pytest.raises(CorruptDataError, match="the buffer are float32|those of the buffer"):
+    with pytest.raises(CorruptDataError, match="those of the buffer are float32"):
         Shard(spec_of(VECTORS), 100).append(good)
     monkeypatch.setattr(wire, "MOST_BYTES", 1000)
     with pytest.raises(CorruptDataError, match="is refused; at most"):
@@ -233,7 +233,7 @@ def test_a_shard_begins_with_its_checkpoint(tmp_path: Path, prioritized: bool) -
     assert back.state().size == 100
     assert back.state().appended == 120
     assert back.state().life != shard.state().life
-    batch, numbers = drawn(spec, back, 200)
+    batch, _ = drawn(spec, back, 200)
     assert_batch(batch, walk)
     assert batch.rewards.min() == 20
     assert batch.rewards.max() == 119

@@ -133,20 +133,22 @@ class Collectors:
         is_due = self._is_trained and self._n_orders >= len(self._workers)
         return is_due and self.versions_behind >= self._most_behind
 
-    def keep_busy(self, n_steps: int, num_timesteps: int, total_timesteps: int) -> None:
+    def keep_busy(self, n_steps: int, num_timesteps: int, wanted: int, total_timesteps: int) -> None:
         """Give orders to collectors that have too few, as long as transitions are wanted.
 
         :param n_steps: steps of an order
         :param num_timesteps: transitions that have come
+        :param wanted: how many are to come in all
+        :param total_timesteps: of the training, for schedules
         """
         for depth in range(_MOST_ORDERS):
             for worker in self._workers:
-                wanted = total_timesteps - num_timesteps - self.n_ordered
-                if wanted <= 0:
+                missing = wanted - num_timesteps - self.n_ordered
+                if missing <= 0:
                     return
                 if worker.beginning is None and len(worker.placed) <= depth:
                     self._publish()
-                    steps = min(n_steps, -(-wanted // self.n_envs))
+                    steps = min(n_steps, -(-missing // self.n_envs))
                     self._place(worker, Order(steps, num_timesteps + self.n_ordered, total_timesteps, self.version))
 
     def _place(self, worker: _Worker, order: Order) -> None:

@@ -128,7 +128,7 @@ def _train(
     model: Any, rollouts: Rollouts, collectors: Collectors, callback: BaseCallback, total: int, saver: _Saver | None
 ) -> None:
     """SB3's loop of rollouts and gradient steps."""
-    callback.on_training_start(locals(), globals())
+    callback.on_training_start({"self": model, "total_timesteps": total, "callback": callback}, globals())
     while model.num_timesteps < total:
         rollout = rollouts.next(callback)
         if not rollout.continue_training:
