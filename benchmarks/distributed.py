@@ -134,14 +134,24 @@ def ray_costs() -> dict[str, float]:
         model = DQN("CnnPolicy", env, buffer_size=100)
         weights = weights_of(model)
         observation = env.reset()
-        batch = th.zeros((1, 4, 84, 84), dtype=th.uint8)
+        filled, _ = mspacman(CompressedReplayBuffer, 4000)
+        model.replay_buffer = filled
+        _, callbacks = model._setup_learn(100, _Clock(0))
+
+        def step() -> None:  # what a step costs the learner, without env and policy
+            callbacks.update_locals({"infos": [{}], "dones": [False]})
+            callbacks.on_step()
+            model._update_info_buffer([{}], np.zeros(1, bool))
+            model._update_current_progress_remaining(1, 100)
+
         return {
             "call_us": 1e6 * seconds(lambda: remote.call("state"), 300),
             "put_weights_us": 1e6 * seconds(lambda: ray.put(weights), 30),
             "weights_bytes": sum(one.nbytes for one in weights.values()),
             "env_step_us": 1e6 * seconds(lambda: env.step(np.array([0])), 300),
             "policy_us": 1e6 * seconds(lambda: model.predict(observation), 100),
-            "forward_us": 1e6 * seconds(lambda: model.q_net(batch), 100),
+            "train_us": 1e6 * seconds(lambda: model.train(gradient_steps=1, batch_size=BATCH), 60),
+            "callback_us": 1e6 * seconds(step, 1000),
         }
 
 

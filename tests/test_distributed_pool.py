@@ -36,6 +36,7 @@ class Nearby:
             return RayActorError()
         result = getattr(self.shard, method)(*args)
         self.n_drawn += args
+        result = result.copy() if method == "draw" else result
         self.after_draw()
         return result
 
@@ -152,7 +153,9 @@ def test_the_others_go_on_while_a_shard_is_gone() -> None:
     shards[1].is_dead, shards[1].shard = False, Shard(spec, 50, seed=9)
     for source in pool._sources:
         source.not_before = 0
-    with pytest.warns(ShardLostWarning, match=r"lost with 50 transitions, and was started anew with 0.*checkpoint="):
+    with pytest.warns(
+        ShardLostWarning, match=r"Shard 1 died with 50 transitions, and was started anew without them.*checkpoint="
+    ):
         rewards_of(pool, 4)
     shards[1].shard.append(segment_of(spec, walk, 20))
     for source in pool._sources:

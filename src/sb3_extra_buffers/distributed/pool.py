@@ -188,9 +188,12 @@ class Pool:
         if state is None:
             return
         if known is not None and known.life != state.life:
+            back = (
+                f"came back with {state.restored:,} of its checkpoint" if state.restored else "was started anew without them"
+            )
             warnings.warn(
-                f"Shard {number} was lost with {known.size:,} transitions, and was started anew with {state.size:,}. Training "
-                "goes on, and the shard is refilled" + ("" if state.size else "; checkpoint=folder would have kept them"),
+                f"Shard {number} died with {known.size:,} transitions, and {back}. Training goes on, and the shard is refilled"
+                + ("" if state.restored else ". checkpoint=folder would keep them"),
                 ShardLostWarning,
                 stacklevel=2,
             )

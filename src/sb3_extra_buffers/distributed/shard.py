@@ -22,7 +22,7 @@ from sb3_extra_buffers.compressed.contents import contents_of
 from sb3_extra_buffers.compressed.episodes import end_episodes
 from sb3_extra_buffers.compressed.memory_usage import BufferMemoryUsage
 from sb3_extra_buffers.distributed.spec import BufferSpec
-from sb3_extra_buffers.distributed.wire import Wire, steps_from_wire, steps_to_wire
+from sb3_extra_buffers.distributed.wire import Outbox, Wire, steps_from_wire, steps_to_wire
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.persistence import load_buffer
 from sb3_extra_buffers.segments.folders import is_checkpoint
@@ -43,12 +43,14 @@ class ShardState:
     :param size: transitions that it holds
     :param weight: what it is to be drawn in proportion to: its size, or the sum of its priorities
     :param appended: transitions that it ever got, those of the checkpoint that it began with included
+    :param restored: transitions that it began with, from a checkpoint
     """
 
     life: str
     size: int
     weight: float
     appended: int
+    restored: int
 
 
 class Shard:
@@ -63,7 +65,9 @@ class Shard:
     def __init__(self, spec: BufferSpec, size: int, folder: str | None = None, seed: int | None = None) -> None:
         self._spec, self._folder = spec, None if folder is None else Path(folder)
         self._buffer = self._restored(size) or spec.make(size)
+        self._n_restored = int(self._buffer.size())
         self._rng = np.random.default_rng(seed)
+        self._outbox = Outbox()
         self._life = secrets.token_hex(6)
         self._first_number = secrets.randbelow(_LIVES) * size
 
@@ -91,7 +95,7 @@ class Shard:
         buffer = self._buffer
         size = int(buffer.size())
         weight = float(buffer._sums().total) if self._is_weighted and size else float(size)
-        return ShardState(self._life, size, weight, int(buffer._age))
+        return ShardState(self._life, size, weight, int(buffer._age), self._n_restored)
 
     @property
     def _is_weighted(self) -> bool:
@@ -174,7 +178,7 @@ class Shard:
         """Transitions drawn independently, with replacement: all alike, or in proportion to their priorities.
 
         The header's `shard` is its state at that moment; the array `numbers` says which transitions these are. Empty if the
-        shard is.
+        shard is. The message is valid until the next one; Ray copies it before.
 
         :param n: how many
         """
@@ -191,7 +195,7 @@ class Shard:
             newest = self._first_number + buffer._age
             numbers = newest - 1 - (buffer.pos - 1 - slots) % buffer.buffer_size
             header = {"shard": vars(state)}
-            return steps_to_wire(buffer, self._windows(slots), header, {"numbers": numbers})
+            return steps_to_wire(buffer, self._windows(slots), header, {"numbers": numbers}, self._outbox)
 
     def _windows(self, slots: Ints) -> Ints:
         """The slots of all steps that these transitions are made of."""

@@ -10,7 +10,6 @@ and checksums, and runs no code. Below: segments.
 from __future__ import annotations
 
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -28,17 +27,72 @@ Wire = NDArray[np.uint8]
 MOST_BYTES = 1 << 30
 
 
-def steps_to_wire(buffer: Any, slots: Ints, header: dict[str, Any], whole: dict[str, NDArray[Any]] | None = None) -> Wire:
+class Outbox:
+    """Memory that messages are written to, again and again: a shard that took fresh memory for each would wait for pages."""
+
+    def __init__(self) -> None:
+        self._room: Wire = np.empty(1 << 16, np.uint8)
+        self._filled = 0
+
+    def begin(self) -> None:
+        """Begin a message. The last one is no longer valid."""
+        self._filled = 0
+
+    def write(self, part: Any) -> int:
+        """As that of a file."""
+        given = np.frombuffer(part, np.uint8)
+        end = self._filled + len(given)
+        if end > len(self._room):
+            room = np.empty(2 * end, np.uint8)
+            room[: self._filled] = self._room[: self._filled]
+            self._room = room
+        self._room[self._filled : end] = given
+        self._filled = end
+        return len(given)
+
+    def message(self) -> Wire:
+        """What was written, until the next one begins."""
+        return self._room[: self._filled]
+
+
+def steps_to_wire(
+    buffer: Any,
+    slots: Ints,
+    header: dict[str, Any],
+    whole: dict[str, NDArray[Any]] | None = None,
+    outbox: Outbox | None = None,
+) -> Wire:
     """Steps of a buffer, whose lock the caller holds, as a segment.
 
     :param slots: the slots of the steps, in any order
     :param header: further entries of the header
     :param whole: arrays that are to travel along and belong to no step
+    :param outbox: memory for the message; memory of its own if not given
     """
     contents = replace(contents_of(buffer, slots), whole=whole or {}, objects={})
-    file = BytesIO()
+    file: Any = outbox or Outbox()
+    file.begin()
     contents.run(0, len(slots)).write(file, header, with_whole=True)
-    return np.frombuffer(file.getbuffer(), np.uint8)
+    made: Wire = file.message()
+    return made
+
+
+class _Inbox:
+    """A message as a file to read from, without copying it."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def seek(self, at: int) -> int:
+        """As that of a file."""
+        self._at = at
+        return at
+
+    def read(self, n: int) -> memoryview:
+        """As that of a file."""
+        part = self._data[self._at : self._at + n]
+        self._at += len(part)
+        return part
 
 
 def steps_from_wire(data: Wire) -> StoredRun:
@@ -46,7 +100,8 @@ def steps_from_wire(data: Wire) -> StoredRun:
     given = memoryview(np.ascontiguousarray(data, np.uint8))
     if len(given) > MOST_BYTES:
         raise CorruptDataError(f"A message of {human_bytes(len(given))} is refused; at most {human_bytes(MOST_BYTES)}")
-    segment = Segment(BytesIO(given), 0, len(given))
+    inbox: Any = _Inbox(given)
+    segment = Segment(inbox, 0, len(given))
     if segment.end != len(given):
         raise CorruptDataError(f"A message has {len(given) - segment.end} bytes behind its segment")
     check_header(segment)
