@@ -21,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 COSTS = ROOT / "benchmarks" / "campaigns" / "distributed.json"
 PLOT = ROOT / "docs" / "_static" / "scaling.png"
+PAGE = ROOT / "docs" / "scaling.md"
 TABLE = ROOT / "benchmarks" / "campaigns" / "scaling.json"
 COLLECTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 SHARDS = (1, 10, 100)
@@ -101,7 +102,7 @@ def simulate(costs: dict[str, Any], cluster: Cluster, n_collectors: int, n_shard
             drawn = [shard.serve(at, draw) for shard in shards] if answers * n_shards >= 1 or turn % 8 == 0 else []
             done = max(learner.serve(at, learn), network.serve(at, sent), *(drawn or [0.0]))
             learner.free = max(learner.free, done)
-            came += STEPS if done > WARM_UP else 0
+            came += STEPS if WARM_UP < done <= SECONDS else 0
             heapq.heappush(events, (done, i, "order"))
     counted = SECONDS - WARM_UP
     busy = {
@@ -145,6 +146,70 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+# ---- the page
+
+
+def measured_table(costs: dict[str, Any]) -> str:
+    """The bars of one machine."""
+    add, batches, training, chance = (costs[name] for name in ("add", "batches", "training", "chance"))
+    rates, degrees = training["env_steps_per_s"], chance["transitions"] - 1
+    return "\n".join([
+        "| | |", "|---|---|",
+        f"| bytes on the wire for a transition that is pushed, observations included | {add['bytes_per_transition']:,.0f} |",
+        f"| transitions per second, encoded by 2 processes and pushed to 2 shards | {add['transitions_per_s']:,.0f} |",
+        f"| the same, of segments that are encoded already | {add['made_before_per_s']:,.0f} |",
+        f"| batches of 32 per second, one learner and 2 shards | {batches['uniform_per_s']:,.0f} |",
+        f"| the same, prioritized, with an update of each batch | {batches['prioritized_per_s']:,.0f} |",
+        f"| DQN on Pong, env steps per second: `model.learn` | {rates['plain']:,.0f} |",
+        f"| the same with 1 collector and 1 shard | {rates['distributed']:,.0f} ({training['ratio']:.2f}x) |",
+        f"| {chance['draws']:,} draws from 3 shards of different sizes: chi-square | {chance['chi_square']:,.0f}, {degrees:,} degrees |",
+    ])  # fmt: skip
+
+
+def costs_table(costs: dict[str, Any]) -> str:
+    """Bytes and microseconds."""
+    one, ray = costs["costs"], costs["ray_costs"]
+    kilo = 32 * one["drawn_bytes_per_transition"] / 1000
+    rows = [
+        ("collector", "a step of the env, and of the policy", f"{ray['env_step_us']:,.0f} + {ray['policy_us']:,.0f} us"),
+        ("collector", "encode a transition; write it as part of a segment", f"{one['add_us']:.1f} + {one['take_us']:.1f} us"),
+        ("wire", "a transition that is pushed", f"{one['pushed_bytes_per_transition']:,.0f} bytes"),
+        ("shard", "append a transition", f"{one['append_us']:.1f} us"),
+        ("shard", "draw a transition; a batch of 32", f"{one['draw_us']:.1f} us; {32 * one['draw_us']:,.0f} us"),
+        (
+            "wire",
+            "a transition that was drawn; a batch of 32",
+            f"{one['drawn_bytes_per_transition']:,.0f} bytes; {kilo:,.0f} kB",
+        ),
+        ("learner", "take a batch of 32 in; read it", f"{32 * one['put_us']:,.0f} + {32 * one['read_us']:,.0f} us"),
+        ("learner", "a gradient step of DQN with a batch of 32", f"{ray['train_us']:,.0f} us"),
+        ("learner", "publish weights", f"{ray['put_weights_us']:,.0f} us, {ray['weights_bytes'] / 1e6:.1f} MB for each node"),
+        ("Ray", "a call and its answer", f"{ray['call_us']:,.0f} us"),
+    ]
+    return "\n".join(["| part | what | cost |", "|---|---|---|", *(f"| {a} | {b} | {c} |" for a, b, c in rows)])
+
+
+def simulated_table(results: list[dict[str, Any]]) -> str:
+    """Where the bottleneck is."""
+    lines = ["| | collectors | shards | env steps per second | busiest part |", "|---|---|---|---|---|"]
+    for cluster in CLUSTERS:
+        for n_shards in SHARDS:
+            for n in (1, 10, 100, 1000):
+                [one] = [r for r in results if (r["cluster"], r["shards"], r["collectors"]) == (cluster.name, n_shards, n)]
+                busy = f"{one['bottleneck']}, {100 * one['busy'][one['bottleneck']]:.0f} %"
+                lines.append(f"| {cluster.name} | {n:,} | {n_shards} | {one['env_steps_per_s']:,} | {busy} |")
+    return "\n".join(lines)
+
+
+def write_page(tables: dict[str, str]) -> None:
+    """Put tables between their marks."""
+    text = PAGE.read_text()
+    for name, table in tables.items():
+        begin = text.index(f"<!-- {name} -->\n") + len(f"<!-- {name} -->\n")
+        text = text[:begin] + table + "\n" + text[text.index("<!-- end -->", begin) :]
+    PAGE.write_text(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=PLOT)
@@ -153,6 +218,7 @@ def main() -> None:
     results = [simulate(costs, cluster, c, s) for cluster in CLUSTERS for s in SHARDS for c in COLLECTORS]
     TABLE.write_text(json.dumps(results, indent=1) + "\n")
     plot(results, given.out)
+    write_page({"measured": measured_table(costs), "costs": costs_table(costs), "simulated": simulated_table(results)})
     for one in results:
         print(f"{one['collectors']:5} {one['shards']:4} {one['env_steps_per_s']:9,} {one['bottleneck']:10} {one['cluster']}")
 

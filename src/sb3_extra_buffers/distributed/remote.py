@@ -47,9 +47,17 @@ class RemoteShard:
 
     def __init__(self, handle: Any, number: int, timeout: float) -> None:
         self.handle, self.number, self.timeout = handle, number, timeout
+        self._updates: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
 
     def start(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Begin a call. Returns what `ray.get` waits for."""
+        if self._updates:
+            numbers, errors = (np.concatenate(parts) for parts in zip(*self._updates, strict=True))
+            self._updates = []
+            if method == "draw":
+                kwargs = {"numbers": numbers, "errors": errors}
+            else:
+                self.handle.update_priorities.remote(numbers, errors)
         return getattr(self.handle, method).remote(*args, **kwargs)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -85,5 +93,5 @@ class RemoteShard:
         return state
 
     def update_priorities(self, numbers: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
-        """See `Shard.update_priorities`. Is not waited for."""
-        self.start("update_priorities", numbers, errors)
+        """See `Shard.update_priorities`. Travels with the next call: a call of its own for each batch would take longer."""
+        self._updates.append((numbers, errors))

@@ -174,15 +174,18 @@ class Shard:
 
     # ---- reading
 
-    def draw(self, n: int) -> Wire:
+    def draw(self, n: int, numbers: Ints | None = None, errors: NDArray[np.float32] | None = None) -> Wire:
         """Transitions drawn independently, with replacement: all alike, or in proportion to their priorities.
 
         The header's `shard` is its state at that moment; the array `numbers` says which transitions these are. Empty if the
         shard is. The message is valid until the next one; Ray copies it before.
 
         :param n: how many
+        :param numbers: with `errors`: priorities to be updated before, see `update_priorities`
         """
         buffer = self._buffer
+        if numbers is not None and errors is not None:
+            self.update_priorities(numbers, errors)
         with buffer._lock:
             state = self.state()
             slots: Ints
@@ -193,9 +196,9 @@ class Shard:
             else:
                 slots = self._rng.integers(0, state.size, n)
             newest = self._first_number + buffer._age
-            numbers = newest - 1 - (buffer.pos - 1 - slots) % buffer.buffer_size
+            drawn = newest - 1 - (buffer.pos - 1 - slots) % buffer.buffer_size
             header = {"shard": vars(state)}
-            return steps_to_wire(buffer, self._windows(slots), header, {"numbers": numbers}, self._outbox)
+            return steps_to_wire(buffer, self._windows(slots), header, {"numbers": drawn}, self._outbox)
 
     def _windows(self, slots: Ints) -> Ints:
         """The slots of all steps that these transitions are made of."""
