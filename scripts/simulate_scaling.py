@@ -162,7 +162,7 @@ def measured_table(costs: dict[str, Any]) -> str:
         f"| the same, prioritized, with an update of each batch | {batches['prioritized_per_s']:,.0f} |",
         f"| DQN on Pong, env steps per second: `model.learn` | {rates['plain']:,.0f} |",
         f"| the same with 1 collector and 1 shard | {rates['distributed']:,.0f} ({training['ratio']:.2f}x) |",
-        f"| {chance['draws']:,} draws from 3 shards of different sizes: chi-square | {chance['chi_square']:,.0f}, {degrees:,} degrees |",
+        f"| {chance['draws']:,} draws from 3 unequal shards | chi-square {chance['chi_square']:,.0f} of {degrees:,} degrees |",
     ])  # fmt: skip
 
 

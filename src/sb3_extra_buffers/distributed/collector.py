@@ -146,7 +146,7 @@ class Collector:
             replay_buffer_kwargs=dict(spec.arguments), optimize_memory_usage=False, tensorboard_log=None, verbose=0, n_steps=1,
         )  # fmt: skip
         if isinstance(model.get_env(), VecNormalize) or model.get_vec_normalize_env() is not None:
-            raise ValueError(vec_normalize_refused("env_fn"))
+            raise vec_normalize_refused("env_fn")
         _explore_by(model, setup.exploration)
         if setup.seed is not None:
             model.set_random_seed(setup.seed)
@@ -205,9 +205,9 @@ def weights_of(model: Any) -> dict[str, NDArray[Any]]:
     return {name: one.detach().cpu().numpy() for name, one in tensors.items() if "target" not in name.partition(".")[0]}
 
 
-def vec_normalize_refused(where: str) -> str:
-    """The message for envs in VecNormalize."""
-    return (
+def vec_normalize_refused(where: str) -> ValueError:
+    """The error for envs in VecNormalize."""
+    return ValueError(
         f"{where} uses VecNormalize, whose running statistics belong to one process: collectors would each normalize "
         "differently. Normalize in the env (gymnasium.wrappers) or in the policy"
     )

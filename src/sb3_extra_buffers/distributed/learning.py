@@ -185,7 +185,7 @@ def _check(model: Any, n_collectors: int, exploration: Any, **numbers: int) -> N
     if model.get_env() is None:
         raise ValueError("The model has no env, whose spaces and number of envs are needed: model.set_env(env)")
     if model.get_vec_normalize_env() is not None:
-        raise ValueError(vec_normalize_refused("The model's env"))
+        raise vec_normalize_refused("The model's env")
     if exploration is not None and len(exploration) != n_collectors:
         raise ValueError(f"exploration must have an entry for each of the {n_collectors} collectors, got {len(exploration)}")
 
