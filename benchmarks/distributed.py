@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -285,7 +286,8 @@ def _pong() -> Any:
 
 
 def training(steps: int = 6000, rounds: int = 3) -> dict[str, Any]:
-    """Plain and distributed in turns, with SB3's own settings for DQN but for the start and the size."""
+    """Plain and distributed in turns, with SB3's own settings for DQN but for the start and the size, and torch's own threads."""
+    th.set_num_threads(os.cpu_count() or 1)
     rates: dict[str, list[float]] = {"plain": [], "distributed": []}
     with local_ray():
         for _ in range(rounds):
@@ -312,11 +314,12 @@ PARTS = {"costs": costs, "ray_costs": ray_costs, "add": add, "batches": batches,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all, if none is named")
+    parser.add_argument("--steps", type=int, default=6000, help="of each training")
     given = parser.parse_args()
     th.set_num_threads(1)
     results = json.loads(OUT.read_text()) if OUT.exists() else {}
     for name in given.parts or PARTS:
-        results[name] = PARTS[name]()
+        results[name] = training(given.steps) if name == "training" else PARTS[name]()
         print(name, json.dumps(results[name], indent=1), flush=True)
         OUT.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -229,6 +229,8 @@ def test_learn_counts_as_sb3_does(tmp_path: Path) -> None:
     distributed.learn(model, cart_pole, 100, 1, reset_num_timesteps=False)  # goes on with the same shards
     assert model.replay_buffer is buffer
     assert buffer.size() == 704
+    with pytest.raises(ValueError, match="are saved to None, not to"):
+        distributed.learn(model, cart_pole, 100, 1, checkpoint=tmp_path / "run")
     buffer.close()
 
 
@@ -368,6 +370,8 @@ def test_a_lost_shard_comes_back_with_its_checkpoint(tmp_path: Path) -> None:
     model.replay_buffer.close()
     with pytest.raises(ValueError, match="holds a checkpoint of another run"):
         distributed.learn(DQN("MlpPolicy", cart_pole(), **quick()), cart_pole, 100, checkpoint=folder)
+    with pytest.raises(ValueError, match="is a checkpoint of 1 shards, and n_shards=2"):
+        distributed.RayReplayBuffer(100, VECTORS, ACTIONS, n_shards=2, checkpoint=folder)
 
 
 def test_trainings_survive_kills_of_any_process(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Above: learning. Below: pool and remote.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
 from typing import Any
@@ -73,7 +74,7 @@ class RayReplayBuffer(ReplayBuffer):
         shards: list[Any] | None = None,
         prefetch: int = 4,
         push_steps: int = LEAST_STEPS,
-        checkpoint: str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         timeout: float = 300.0,
         address: str | None = None,
         seed: int | None = None,
@@ -101,7 +102,7 @@ class RayReplayBuffer(ReplayBuffer):
         self.handle_timeout_termination = bool(arguments.get("handle_timeout_termination", True))
         self._options: dict[str, Any] = {
             "n_shards": n_shards, "prefetch": prefetch, "push_steps": push_steps, "timeout": timeout, "address": address,
-            "seed": seed, "checkpoint": checkpoint,
+            "seed": seed, "checkpoint": None if checkpoint is None else os.path.abspath(checkpoint),
         }  # fmt: skip
         self._open(shards)
 
@@ -279,6 +280,12 @@ class RayReplayBuffer(ReplayBuffer):
             _close(self._started)
         self._remotes, self.shards, self._pool, self._staging = [], [], None, None
         self._under_way.clear()
+
+    @property
+    def folder(self) -> str | None:
+        """Where its shards are saved."""
+        folder: str | None = self._options["checkpoint"]
+        return folder
 
     @property
     def is_closed(self) -> bool:

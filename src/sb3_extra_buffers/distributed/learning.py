@@ -198,12 +198,17 @@ def _buffer_of(
     if isinstance(held, RayReplayBuffer):
         if held.is_closed:
             raise ValueError("The model's RayReplayBuffer is closed: give it a new one")
+        if checkpoint is not None and held.folder != os.path.abspath(checkpoint):
+            raise ValueError(
+                f"The shards of the model's buffer are saved to {held.folder}, not to {checkpoint}: give RayReplayBuffer the "
+                "same checkpoint= as learn"
+            )
         return held
     made_class = RayPrioritizedReplayBuffer if isinstance(held, PrioritizedSampling) else RayReplayBuffer
     return made_class(
         model.buffer_size, model.observation_space, model.action_space, device=model.device, n_envs=model.n_envs,
         replay_buffer_class=model.replay_buffer_class, n_shards=n_shards, prefetch=prefetch, push_steps=push_steps,
-        checkpoint=None if checkpoint is None else os.path.abspath(checkpoint), timeout=timeout, address=address,
+        checkpoint=None if checkpoint is None else os.fspath(checkpoint), timeout=timeout, address=address,
         seed=model.seed, **model.replay_buffer_kwargs,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ is noticed here.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ def start_shards(
 
     :param folder: for their checkpoints, each in a folder of its own there
     """
+    there = 0 if folder is None else len(list(Path(folder).glob("shard-*")))
+    if there not in (0, n_shards):
+        raise ValueError(f"{folder} is a checkpoint of {there} shards, and n_shards={n_shards}: give n_shards={there}")
     made: Any = ray.remote(Shard).options(max_restarts=-1, num_cpus=0, scheduling_strategy="SPREAD")
     sizes = [buffer_size // n_shards + (i < buffer_size % n_shards) for i in range(n_shards)]
     return [
