@@ -12,7 +12,7 @@ LIBRARY := $(NATIVE)/$(if $(filter Darwin,$(shell uname -s)),libsb3x.dylib,libsb
 #   make test TORCH_FLAGS="--index-url https://download.pytorch.org/whl/cpu"
 TORCH_FLAGS ?=
 
-.PHONY: demo test lint types pytest docs bench bench-check torture extras constraints format native wheels clean
+.PHONY: demo test lint types pytest docs bench bench-check torture kills extras constraints format native wheels clean
 
 demo: $(LIBRARY)
 	$(RUN)python -m sb3_extra_buffers demo
@@ -27,7 +27,7 @@ types: $(READY)
 	$(RUN)mypy
 
 pytest: $(LIBRARY)
-	$(RUN)pytest tests -n auto
+	$(RUN)pytest tests -n auto --dist loadgroup
 
 docs: $(LIBRARY)
 	$(RUN)sphinx-build -W --keep-going -q -b html docs docs/_build/html
@@ -43,6 +43,10 @@ bench-check: $(LIBRARY)
 # Saved buffers: processes that are killed, damaged and hostile files, full disks. About ten minutes; as root also full disks.
 torture: $(LIBRARY)
 	$(RUN)python -m tests.torture
+
+# Trainings on Ray whose collectors, shards and learners are killed at random, 30 times. About a quarter of an hour.
+kills: $(LIBRARY)
+	$(RUN)python -m tests.distributed_kills
 
 # The wheel with no extra, with each alone and with all. About a quarter of an hour.
 extras: $(READY)

@@ -171,6 +171,17 @@ def use_viewer() -> None:
         Viewer(Path(folder, "record.sb3x"), port=0).start().stop()
 
 
+def use_ray() -> None:
+    from sb3_extra_buffers.distributed import RayReplayBuffer
+
+    buffer = RayReplayBuffer(100, gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), n_shards=1, push_steps=10)
+    for step in range(10):
+        observation = np.full((1, 3), step / 10, np.float32)
+        buffer.add(observation, observation, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    assert buffer.sample(4).observations.shape == (4, 3)
+    buffer.close()
+
+
 def use_zoo() -> None:
     importlib.import_module("rl_zoo3.train")
 
@@ -199,6 +210,7 @@ FEATURES = {
     "progress bar": Feature({"extra"}, use_progress_bar, None),
     "cameras": Feature({"cameras"}, use_cameras, None),
     "viewer": Feature({"viewer"}, use_viewer),
+    "Ray": Feature({"ray"}, use_ray),
     "RL Zoo": Feature({"zoo"}, use_zoo, None),
 }
 

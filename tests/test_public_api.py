@@ -46,6 +46,7 @@ NAMES: dict[str, set[str]] = {
         "CompressedPrioritizedDictReplayBuffer", "CompressedPrioritizedNStepReplayBuffer", "CompressedPrioritizedReplayBuffer",
         "PrioritizedDQN", "PrioritizedQRDQN", "PrioritizedReplayBufferSamples", "PrioritizedSampling",
     },
+    "distributed": {"RayPrioritizedReplayBuffer", "RayReplayBuffer", "learn"},
     "recording": {"BaseRecordBuffer", "DummyRecordBuffer", "FramelessRecordBuffer", "RecordBuffer"},
     "vec_buf": {"DummyVecRolloutBuffer"},
     "viewer": {"Viewer"},
@@ -60,7 +61,7 @@ NAMES: dict[str, set[str]] = {
     "errors": {
         "CodecError", "CorruptDataError", "FallbackWarning", "HeapFullError", "LossyStorageWarning", "MissingBackendError",
         "NativeLibraryError", "ObservationError", "SB3ExtraBuffersError", "SegmentVersionError",
-        "UncompressedBufferWarning",
+        "UncompressedBufferWarning", "EmptyShardsError", "ShardLostWarning", "CollectorLostWarning",
     },
     "training_utils": set(),  # its modules are the names
     "training_utils.atari": {"make_env", "register_games"},
@@ -177,6 +178,7 @@ def test_errors_are_of_the_kinds_that_callers_know() -> None:
         "CorruptDataError": ValueError, "SegmentVersionError": errors.CorruptDataError,
         "ObservationError": ValueError, "HeapFullError": MemoryError,
         "LossyStorageWarning": UserWarning, "FallbackWarning": UserWarning, "UncompressedBufferWarning": UserWarning,
+        "EmptyShardsError": ValueError, "ShardLostWarning": UserWarning, "CollectorLostWarning": UserWarning,
     }  # fmt: skip
     for name, kind in tree.items():
         assert issubclass(getattr(errors, name), kind)

@@ -7,11 +7,14 @@ SB3ExtraBuffersError
 ├── CorruptDataError      (also a ValueError)   bytes that are not what was written
 │   └── SegmentVersionError                     a file of a later version of this library
 ├── ObservationError      (also a ValueError)   an observation that does not fit its space
+├── EmptyShardsError      (also a ValueError)   a batch that was asked of shards without transitions
 └── HeapFullError         (also a MemoryError)  observations that need more bytes than a GPU buffer may take
 
 LossyStorageWarning       (a UserWarning)       a storage dtype that cannot hold all values of the space
 FallbackWarning           (a UserWarning)       a slower stand-in is used for a codec that is not installed
 UncompressedBufferWarning (a UserWarning)       a file has replaced a compressed buffer by one of SB3's own
+ShardLostWarning          (a UserWarning)       a shard's process has died; it begins anew, or from its checkpoint
+CollectorLostWarning      (a UserWarning)       a collector's process has died or hung, and was started anew
 """
 
 from __future__ import annotations
@@ -45,6 +48,10 @@ class ObservationError(SB3ExtraBuffersError, ValueError):
     """An observation that does not fit the space of the buffer."""
 
 
+class EmptyShardsError(SB3ExtraBuffersError, ValueError):
+    """A batch was asked of shards that hold no transitions."""
+
+
 class HeapFullError(SB3ExtraBuffersError, MemoryError):
     """The observations of a GPU buffer need more bytes than they may take. What was stored before is unchanged.
 
@@ -69,3 +76,11 @@ class FallbackWarning(UserWarning):
 
 class UncompressedBufferWarning(UserWarning):
     """A model that was made with a compressed buffer has loaded a file with one of SB3's own."""
+
+
+class ShardLostWarning(UserWarning):
+    """The process of a shard has died; it was started anew, empty or with what its last checkpoint held."""
+
+
+class CollectorLostWarning(UserWarning):
+    """The process of a collector has died, or did not answer in time; it was started anew."""

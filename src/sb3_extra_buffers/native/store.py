@@ -363,7 +363,7 @@ class TakenCells:
         self.table: Ints = array_at(taken.table, (taken.n_blocks, COLUMNS), np.int64).copy()
         self.n_bytes: int = taken.n_bytes
 
-    def parts(self, most: int = 1 << 20) -> Iterator[Bytes]:
+    def parts(self, most: int = 1 << 16) -> Iterator[Bytes]:
         """The bytes of the blocks in parts. Each part is overwritten by the next."""
         room = np.empty(min(most, max(self.n_bytes, 1)), np.uint8)
         while n := self._store.core.sb3x_read_segment(self._handle, address_of(room), room.size):

@@ -225,7 +225,7 @@ class Segment:
         data = self._file.read(n)
         if len(data) != n:
             raise CorruptDataError("The file ends in the middle of a segment")
-        return data
+        return bytes(data)
 
 
 def read_prefix(file: BinaryIO, begin: int, end: int) -> tuple[int, int, int]:

@@ -1,0 +1,170 @@
+"""Batches from several shards: each transition is as likely as it has to be, also while shards change, die and come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray")
+
+from ray.exceptions import RayActorError
+
+from sb3_extra_buffers.distributed.pool import Pool
+from sb3_extra_buffers.distributed.shard import Shard
+from sb3_extra_buffers.distributed.spec import BufferSpec
+from sb3_extra_buffers.errors import EmptyShardsError, ShardLostWarning
+from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
+
+from .experience import VECTORS, Walk, assert_batch
+from .test_shards import chi_square_bound, segment_of, spec_of
+
+
+class Nearby:
+    """A shard of this process in place of one in another: calls are done when they are begun."""
+
+    def __init__(self, spec: BufferSpec, size: int, number: int) -> None:
+        self.spec, self.size, self.number, self.timeout = spec, size, number, 5.0
+        self.shard = Shard(spec, size, seed=number)
+        self.is_dead = False
+        self.n_drawn: list[int] = []
+        self.after_draw: Any = lambda: None
+
+    def start(self, method: str, *args: Any) -> Any:
+        if self.is_dead:
+            return RayActorError()
+        result = getattr(self.shard, method)(*args)
+        self.n_drawn += args
+        result = result.copy() if method == "draw" else result
+        self.after_draw()
+        return result
+
+    def result(self, ref: Any, timeout: float | None = None) -> Any:
+        if isinstance(ref, Exception):
+            raise ref
+        return ref
+
+    def too_late(self) -> TimeoutError:
+        return TimeoutError("too late")
+
+
+def pool_of(spec: BufferSpec, shards: list[Any], batch_size: int = 32, prefetch: int = 4) -> Pool:
+    return Pool(
+        spec, shards, batch_size=batch_size, prefetch=prefetch, device="cpu", rng=np.random.default_rng(7)
+    )  # fmt: skip
+
+
+def filled(spec: BufferSpec, sizes: list[int]) -> tuple[list[Nearby], Walk]:
+    """Shards with so many transitions; rewards count through all of them."""
+    walk = Walk(VECTORS)
+    shards = [Nearby(spec, size, i) for i, size in enumerate(sizes)]
+    for shard in shards:
+        shard.shard.append(segment_of(spec, walk, shard.size))
+    return shards, walk
+
+
+def rewards_of(pool: Pool, n_batches: int) -> Any:
+    found = [pool.window.rewards.reshape(-1)[pool.take()[0]].copy() for _ in range(n_batches)]
+    return np.concatenate(found).astype(np.int64)
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 4])
+@pytest.mark.parametrize("sizes", [[50], [20, 60, 7], [1, 30]], ids=str)
+def test_all_transitions_of_all_shards_are_drawn_alike(sizes: list[int], prefetch: int) -> None:
+    shards, _ = filled(spec_of(VECTORS), sizes)
+    n = sum(sizes)
+    counts = np.bincount(rewards_of(pool_of(spec_of(VECTORS), shards, prefetch=prefetch), 2 * n), minlength=n)
+    expected = 64.0
+    assert ((counts - expected) ** 2 / expected).sum() < chi_square_bound(max(n, 2))
+
+
+def test_priorities_count_over_all_shards() -> None:
+    spec = spec_of(VECTORS, CompressedPrioritizedReplayBuffer, alpha=1.0, eps=1e-9)
+    shards, _ = filled(spec, [30, 10])
+    weights = np.random.default_rng(1).uniform(0.2, 3, 40).astype(np.float32)
+    for shard, part in zip(shards, np.split(weights, [30]), strict=True):
+        first = shard.shard._first_number
+        shard.shard.update_priorities(first + np.arange(len(part)), part)
+    pool = pool_of(spec, shards)
+    counts = np.bincount(rewards_of(pool, 1000), minlength=40)
+    expected = 32_000 * weights / weights.sum()
+    assert ((counts - expected) ** 2 / expected).sum() < chi_square_bound(40)
+    slots, _, _ = pool.take()
+    assert np.array_equal(pool.priorities(slots), weights[pool.window.rewards.reshape(-1)[slots].astype(int)])
+
+
+def test_shards_that_grow_meanwhile_bias_nothing() -> None:
+    """The old transitions of a shard that grows all the time are as likely as those of one that does not."""
+    spec = spec_of(VECTORS)
+    shards, walk = filled(spec, [40, 40])
+    grown = Nearby(spec, 4000, 2)
+    grown.shard.append(segment_of(spec, walk, 40))
+    shards.append(grown)
+    appended: list[int] = []
+
+    def grow() -> None:
+        grown.shard.append(segment_of(spec, walk, 4))
+        appended.append(4)
+
+    grown.after_draw = grow
+    pool = pool_of(spec, shards, prefetch=1)
+    rewards = rewards_of(pool, 400)
+    assert sum(appended) > 300
+    counts = [np.count_nonzero((rewards >= 40 * i) & (rewards < 40 * (i + 1))) for i in range(3)]
+    expected = np.mean(counts)
+    assert ((np.array(counts) - expected) ** 2 / expected).sum() < chi_square_bound(3)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_no_more_is_asked_for_than_the_bound(prefetch: int) -> None:
+    shards, walk = filled(spec_of(VECTORS), [50, 150])
+    pool = pool_of(spec_of(VECTORS), shards, batch_size=16, prefetch=prefetch)
+    taken = 0
+    for _ in range(50):
+        slots, _, _ = pool.take()
+        taken += len(slots)
+        assert sum(len(source.rows) for source in pool._sources) <= 2 * 16 * max(prefetch, 1) * len(shards)
+    assert max(max(shard.n_drawn) for shard in shards) <= 16 * max(prefetch, 1)
+    if prefetch:
+        assert sum(sum(shard.n_drawn) for shard in shards) <= taken + 2 * 16 * prefetch * len(shards)
+    batch = pool.window._get_samples(slots)
+    assert_batch(batch, walk)
+
+
+def test_indices_name_the_transitions() -> None:
+    shards, _ = filled(spec_of(VECTORS), [40, 60])
+    pool = pool_of(spec_of(VECTORS), shards)
+    slots, of, numbers = pool.take()
+    rewards = pool.window.rewards.reshape(-1)[slots].astype(int)
+    for reward, shard, number in zip(rewards, of, numbers, strict=True):
+        slot = (number - shards[shard].shard._first_number) % shards[shard].size
+        assert shards[shard].shard._buffer.rewards[slot, 0] == reward
+
+
+def test_the_others_go_on_while_a_shard_is_gone() -> None:
+    spec = spec_of(VECTORS)
+    shards, walk = filled(spec, [50, 50])
+    pool = pool_of(spec, shards, prefetch=1)
+    rewards_of(pool, 4)
+    shards[1].is_dead = True
+    rewards_of(pool, 4)  # what was drawn before
+    assert rewards_of(pool, 20).max() < 50
+    shards[1].is_dead, shards[1].shard = False, Shard(spec, 50, seed=9)
+    for source in pool._sources:
+        source.not_before = 0
+    with pytest.warns(
+        ShardLostWarning, match=r"Shard 1 died with 50 transitions, and was started anew without them.*checkpoint="
+    ):
+        rewards_of(pool, 4)
+    shards[1].shard.append(segment_of(spec, walk, 20))
+    for source in pool._sources:
+        source.not_before = 0
+    assert rewards_of(pool, 50).max() >= 100  # refilled
+
+
+def test_empty_shards_are_said_to_be_empty() -> None:
+    spec = spec_of(VECTORS)
+    pool = pool_of(spec, [Nearby(spec, 10, 0), Nearby(spec, 10, 1)])
+    with pytest.raises(EmptyShardsError, match="The shards are empty"):
+        pool.take()

@@ -1,0 +1,278 @@
+"""Shards of a replay memory, in this process: what arrives, what is drawn, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from stable_baselines3.common.buffers import NStepReplayBuffer
+
+from sb3_extra_buffers.compressed import (
+    CompressedDictReplayBuffer,
+    CompressedHerReplayBuffer,
+    CompressedNStepReplayBuffer,
+    CompressedReplayBuffer,
+)
+from sb3_extra_buffers.compressed.contents import contents_of
+from sb3_extra_buffers.distributed import wire
+from sb3_extra_buffers.distributed.shard import Shard
+from sb3_extra_buffers.distributed.spec import BufferSpec
+from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
+from sb3_extra_buffers.segments.runs import put_run
+from sb3_extra_buffers.store import extract
+
+from .experience import ACTIONS, DICT, EPISODE, IMAGES, VECTORS, Walk, assert_batch
+
+#: The 99.99 % quantile of the standard normal distribution: a chi-square with k degrees is below k + z sqrt(2k) + ...
+Z = 3.72
+
+
+def spec_of(space: Any, buffer_class: Any = None, **arguments: Any) -> BufferSpec:
+    return BufferSpec(buffer_class or BufferSpec.default_class(space, prioritized=False), space, ACTIONS, arguments)
+
+
+def segment_of(spec: BufferSpec, walk: Walk, n_steps: int) -> wire.Wire:
+    """The next steps, as a collector sends them."""
+    buffer = spec.make(max(n_steps, 64), walk.n_envs)
+    for _ in range(n_steps):
+        buffer.add(*walk.next())
+    with buffer._at_rest() as contents:
+        return wire.steps_to_wire(buffer, contents.slots, {})
+
+
+def drawn(spec: BufferSpec, shard: Shard, n: int) -> tuple[Any, Any]:
+    """A batch as a learner reads it, and the numbers of its transitions."""
+    run = wire.steps_from_wire(shard.draw(n))
+    window = spec.make(max(n * spec.window, 64))
+    window.full = True
+    put_run(contents_of(window, np.arange(0)), run, np.arange(run.count)[:, None])
+    slots = np.arange(n) * spec.window
+    return window._reading(lambda: window._get_samples(slots)), run.segment.array("whole/numbers")
+
+
+def chi_square_bound(n_cells: int) -> float:
+    """What a chi-square of so many cells exceeds once in ten thousand times (Wilson and Hilferty)."""
+    k = n_cells - 1
+    return float(k * (1 - 2 / (9 * k) + Z * np.sqrt(2 / (9 * k))) ** 3)
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("space", [IMAGES, VECTORS, DICT], ids=["images", "vectors", "dict"])
+def test_what_is_drawn_is_what_was_appended(space: Any, n_envs: int) -> None:
+    spec, walk = spec_of(space), Walk(space, n_envs)
+    shard = Shard(spec, 400, seed=0)
+    for _ in range(3):
+        shard.append(segment_of(spec, walk, 40))
+    assert shard.state().size == shard.state().appended == 3 * 40 * n_envs
+    batch, _ = drawn(spec, shard, 200)
+    assert_batch(batch, walk)
+    dones = (batch.rewards.reshape(-1) // n_envs) % EPISODE == EPISODE - 1
+    truncated = (batch.rewards.reshape(-1) // n_envs) % 2 == 1
+    assert th.equal(batch.dones.reshape(-1).bool(), dones & ~truncated)
+
+
+def test_segments_are_appended_and_drawn_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, walk = spec_of(IMAGES), Walk(IMAGES, 2)
+    segments = [segment_of(spec, walk, 64) for _ in range(4)]
+    monkeypatch.setattr(extract, "_copy", lambda *_: pytest.fail("observations were decoded"))
+    shard = Shard(spec, 300, seed=0)
+    for segment in segments:
+        shard.append(segment)
+    batch, _ = drawn(spec, shard, 64)
+    assert_batch(batch, walk)
+
+
+@pytest.mark.parametrize("space", [IMAGES, VECTORS], ids=["images", "vectors"])
+def test_the_newest_transitions_are_kept(space: Any) -> None:
+    spec, walk = spec_of(space), Walk(space, 2)
+    shard = Shard(spec, 150, seed=0)
+    for steps in (30, 50, 7, 60, 64):
+        shard.append(segment_of(spec, walk, steps))
+        held = shard._buffer.rewards.reshape(-1)[: shard.state().size]
+        assert len(set(held.tolist())) == len(held)
+        assert_batch(drawn(spec, shard, 60)[0], walk)
+    assert shard.state().size == 150
+    assert set(held.tolist()) >= set(range(2 * 147, 2 * 211))  # all of the last segment
+    shard.append(segment_of(spec, walk, 200))  # more than fit
+    assert shard.state().size == 150
+    assert_batch(drawn(spec, shard, 60)[0], walk)
+
+
+def test_all_transitions_are_drawn_alike() -> None:
+    spec, walk = spec_of(VECTORS), Walk(VECTORS)
+    shard = Shard(spec, 64, seed=3)
+    for _ in range(2):
+        shard.append(segment_of(spec, walk, 50))
+    _, numbers = drawn(spec, shard, 6400)
+    _, counts = np.unique(numbers, return_counts=True)
+    assert len(counts) == 64
+    assert ((counts - 100) ** 2 / 100).sum() < chi_square_bound(64)
+
+
+def test_transitions_are_drawn_in_proportion_to_priorities() -> None:
+    spec, walk = spec_of(VECTORS, CompressedPrioritizedReplayBuffer, alpha=1.0), Walk(VECTORS)
+    shard = Shard(spec, 32, seed=4)
+    shard.append(segment_of(spec, walk, 40))
+    _, numbers = drawn(spec, shard, 100)
+    newest = numbers.max()
+    all_numbers = newest - np.arange(32)
+    shard.update_priorities(all_numbers, np.arange(1, 33).astype(np.float32))
+    _, numbers = drawn(spec, shard, 20_000)
+    counts = np.bincount(newest - numbers, minlength=32)
+    expected = 20_000 * np.arange(1, 33) / np.arange(1, 33).sum()
+    assert ((counts - expected) ** 2 / expected).sum() < chi_square_bound(32)
+    assert shard.state().weight == pytest.approx(np.arange(1, 33).sum(), rel=1e-4)
+
+
+def test_new_transitions_get_the_largest_priority() -> None:
+    spec, walk = spec_of(VECTORS, CompressedPrioritizedReplayBuffer, alpha=1.0, eps=1e-9), Walk(VECTORS)
+    shard = Shard(spec, 100, seed=4)
+    shard.append(segment_of(spec, walk, 10))
+    _, numbers = drawn(spec, shard, 10)
+    shard.update_priorities(numbers[:1], np.array([7.0], np.float32))
+    shard.append(segment_of(spec, walk, 10))
+    assert shard._buffer.priorities.reshape(-1)[10:20].tolist() == [7.0] * 10
+
+
+def test_priorities_of_transitions_that_are_gone_are_ignored() -> None:
+    spec, walk = spec_of(VECTORS, CompressedPrioritizedReplayBuffer, alpha=1.0), Walk(VECTORS)
+    shard = Shard(spec, 40, seed=4)
+    shard.append(segment_of(spec, walk, 40))
+    _, numbers = drawn(spec, shard, 40)
+    shard.append(segment_of(spec, walk, 40))
+    before = shard._buffer.priorities.copy()
+    shard.update_priorities(numbers, np.full(40, 9, np.float32))
+    assert np.array_equal(shard._buffer.priorities, before)
+    shard.update_priorities(numbers + 40, np.full(40, 9, np.float32))
+    assert shard._buffer.priorities.max() > 8
+    fresh = Shard(spec, 40, seed=4)  # another life: the same slots, other numbers
+    fresh.append(segment_of(spec, walk, 40))
+    fresh._first_number = int(numbers.max()) + 1000
+    fresh.update_priorities(numbers + 40, np.full(40, 9, np.float32))
+    assert fresh._buffer.priorities.max() == 1
+
+
+def test_returns_of_several_steps_end_with_a_segment() -> None:
+    arguments = {"n_steps": 3, "gamma": 0.9}
+    spec, walk = spec_of(VECTORS, CompressedNStepReplayBuffer, **arguments), Walk(VECTORS)
+    shard = Shard(spec, 70, seed=5)
+    oracle = NStepReplayBuffer(70, VECTORS, ACTIONS, "cpu", **arguments)
+    for steps in (20, 37, 13, 20):
+        before = walk.step
+        shard.append(segment_of(spec, walk, steps))
+        walk.step = before
+        for i in range(steps):
+            *transition, infos = walk.next()
+            if i == steps - 1 and not transition[4].all():
+                transition[4] = np.ones(1, bool)
+                infos = [{"TimeLimit.truncated": True}]
+            oracle.add(*transition, infos)
+    batch, numbers = drawn(spec, shard, 300)
+    slots = (numbers - shard._first_number) % 70
+    expected = oracle._get_samples(slots)
+    for ours, theirs in zip(batch, expected, strict=True):
+        assert th.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("space", [IMAGES, DICT], ids=["images", "dict"])
+def test_damaged_segments_change_nothing(space: Any) -> None:
+    spec, walk = spec_of(space), Walk(space, 2)
+    shard = Shard(spec, 128, seed=0)
+    shard.append(segment_of(spec, walk, 64))
+    shard.append(good := segment_of(spec, walk, 64))
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        bad = good.copy()
+        bad[rng.integers(len(bad))] ^= 1 << rng.integers(8)
+        state = shard.state()
+        try:
+            shard.append(bad)
+        except CorruptDataError:
+            assert shard.state() == state
+        else:  # a bit of padding
+            assert shard.state().appended == state.appended + 128
+    assert_batch(drawn(spec, shard, 128)[0], walk)
+
+
+def test_segments_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(IMAGES)
+    shard, good = Shard(spec, 100), segment_of(spec, Walk(IMAGES), 10)
+    with pytest.raises(CorruptDataError, match="behind its segment"):
+        shard.append(np.concatenate([good, good]))
+    with pytest.raises(CorruptDataError, match="the shard has a CompressedReplayBuffer"):
+        shard.append(segment_of(spec_of(DICT), Walk(DICT), 10))
+    with pytest.raises(CorruptDataError, match="those of the buffer are float32"):
+        Shard(spec_of(VECTORS), 100).append(good)
+    monkeypatch.setattr(wire, "MOST_BYTES", 1000)
+    with pytest.raises(CorruptDataError, match="is refused; at most"):
+        shard.append(good)
+    assert shard.state().size == 0
+
+
+def test_an_empty_shard_answers_with_nothing() -> None:
+    run = wire.steps_from_wire(Shard(spec_of(IMAGES), 10).draw(5))
+    assert run.count == 0
+    assert run.segment.header["shard"]["size"] == 0
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_shard_begins_with_its_checkpoint(tmp_path: Path, prioritized: bool) -> None:
+    spec = BufferSpec(BufferSpec.default_class(IMAGES, prioritized=prioritized), IMAGES, ACTIONS)
+    walk = Walk(IMAGES)
+    shard = Shard(spec, 100, str(tmp_path), seed=0)
+    for _ in range(3):
+        shard.append(segment_of(spec, walk, 40))
+        shard.checkpoint(background=False)
+    lost = segment_of(spec, walk, 40)
+    shard.append(lost)
+    back = Shard(spec, 100, str(tmp_path), seed=1)
+    assert back.state().size == 100
+    assert back.state().appended == 120
+    assert back.state().life != shard.state().life
+    batch, _ = drawn(spec, back, 200)
+    assert_batch(batch, walk)
+    assert batch.rewards.min() == 20
+    assert batch.rewards.max() == 119
+    back.append(lost)
+    back.checkpoint(background=False)
+    batch, _ = drawn(spec, Shard(spec, 100, str(tmp_path), seed=1), 200)
+    assert_batch(batch, walk)
+    assert batch.rewards.max() == 159
+
+
+def test_a_folder_of_other_transitions_is_refused(tmp_path: Path) -> None:
+    spec = spec_of(IMAGES)
+    shard = Shard(spec, 100, str(tmp_path))
+    shard.append(segment_of(spec, Walk(IMAGES), 40))
+    shard.checkpoint(background=False)
+    with pytest.raises(ValueError, match="holds transitions of"):
+        Shard(spec_of(VECTORS), 100, str(tmp_path))
+    with pytest.raises(ValueError, match="holds a CompressedReplayBuffer"):
+        Shard(spec_of(IMAGES, CompressedNStepReplayBuffer), 100, str(tmp_path))
+
+
+def test_a_reset_shard_is_empty_and_counts_anew() -> None:
+    spec, walk = spec_of(IMAGES), Walk(IMAGES)
+    shard = Shard(spec, 100, seed=0)
+    shard.append(segment_of(spec, walk, 40))
+    life = shard.state().life
+    assert shard.reset().size == 0
+    assert shard.state().life != life
+    shard.append(segment_of(spec, walk, 40))
+    assert_batch(drawn(spec, shard, 20)[0], walk)
+
+
+def test_what_cannot_be_spread_over_shards_is_refused() -> None:
+    with pytest.raises(TypeError, match="hindsight"):
+        spec_of(DICT, CompressedHerReplayBuffer)
+    with pytest.raises(TypeError, match="got int"):
+        spec_of(IMAGES, int)
+    with pytest.raises(ValueError, match="max_memory= is not for shards"):
+        spec_of(IMAGES, CompressedReplayBuffer, max_memory="1GB")
+    with pytest.raises(ValueError, match="needs timeouts"):
+        spec_of(IMAGES, CompressedNStepReplayBuffer, handle_timeout_termination=False)
+    assert spec_of(DICT).buffer_class is CompressedDictReplayBuffer
