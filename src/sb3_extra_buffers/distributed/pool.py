@@ -3,7 +3,7 @@
     each shard: one answer in use, one asked for            bounded: `prefetch` batches each
     batch:      shards drawn in proportion to the weights in their answers -> the next transitions of these answers
 
-A shard draws independently and says its weight at that moment, in one answer. So each transition of a batch is drawn in
+A shard draws in random order and says its weight at that moment, in one answer. So each transition of a batch is drawn in
 proportion to its own weight among all that the shards held when they answered, however they change meanwhile.
 
 Encoded transitions are put into a small buffer of the learner, the window, and are read there as in any buffer.

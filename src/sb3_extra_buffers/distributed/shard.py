@@ -175,7 +175,7 @@ class Shard:
     # ---- reading
 
     def draw(self, n: int, numbers: Ints | None = None, errors: NDArray[np.float32] | None = None) -> Wire:
-        """Transitions drawn independently, with replacement: all alike, or in proportion to their priorities.
+        """Transitions drawn with replacement, in random order: all alike, or in proportion to their priorities.
 
         The header's `shard` is its state at that moment; the array `numbers` says which transitions these are. Empty if the
         shard is. The message is valid until the next one; Ray copies it before.
@@ -192,7 +192,8 @@ class Shard:
             if not state.size:
                 slots = np.arange(0)
             elif self._is_weighted:
-                slots, _ = buffer._sums().draw(self._rng.random(n))
+                _, _, cells, _ = buffer._sums().draw(self._rng.random(n))
+                slots = self._rng.permutation(cells)  # drawn from equal parts in turn; the answer feeds several batches
             else:
                 slots = self._rng.integers(0, state.size, n)
             newest = self._first_number + buffer._age
