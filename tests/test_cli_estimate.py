@@ -13,7 +13,18 @@ import pytest
 from sb3_extra_buffers.bench import sizes as sizes_module
 from sb3_extra_buffers.bench.kinds import KINDS, Kind
 from sb3_extra_buffers.bench.report import render
-from sb3_extra_buffers.bench.sizes import BUFFERS, INDEX_BYTES, SIZES, Size, jobs_for, load, sizes_of
+from sb3_extra_buffers.bench.sizes import (
+    BUFFERS,
+    INDEX_BYTES,
+    SIZES,
+    Size,
+    document,
+    jobs_for,
+    load,
+    sizes_of,
+    source_of,
+    with_earlier,
+)
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.bench import command_of
 
@@ -99,6 +110,21 @@ def test_sizes_are_measured_and_saved(
     assert 256 <= sizes[0].bytes_per_frame < 300  # the vector, the index, a little for blocks; no action, reward and done
     assert main(["bench", "--render", str(tmp_path / "sizes.json")]) == 0
     assert "| vector: vectors-64 | 256 B |" in capsys.readouterr().out
+
+
+def test_kinds_that_were_not_measured_again_keep_their_figures_and_their_source(tmp_path: Path) -> None:
+    new = Size("rgb", "basic-rgb", "auto", frame_bytes=57600, bytes_per_frame=1.0, open_frames=2.0)
+    path, (sizes, source) = tmp_path / "sizes.json", load()
+    saved = with_earlier(document([new], [], "bench --sizes --only rgb", {}))
+    path.write_text(json.dumps(saved))
+    found, both = load(path)
+    assert [size for size in found if size.kind == "rgb"] == [new]
+    assert [size for size in found if size.kind != "rgb"] == [size for size in sizes if size.kind != "rgb"]
+    assert source_of("rgb", both)["command"] == "bench --sizes --only rgb"
+    assert source_of("atari", both) == source_of("atari", source)
+    assert saved["gpu"] == json.loads(SIZES.read_text())["gpu"]
+    again = with_earlier(document([replace(new, kind="masks")], [], "later", {}), path)
+    assert [source_of(kind, again)["command"] for kind in ("rgb", "masks")] == ["bench --sizes --only rgb", "later"]
 
 
 def test_figures_become_a_table_of_the_documents() -> None:

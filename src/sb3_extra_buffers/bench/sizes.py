@@ -132,6 +132,15 @@ def load(path: Path = SIZES) -> tuple[list[Size], dict[str, Any]]:
     return [Size(**values) for values in saved.pop("sizes")], saved
 
 
+def source_of(kind: str, source: dict[str, Any]) -> dict[str, Any]:
+    """Where the figures of a kind come from: an earlier run, if the last one did not measure it.
+
+    :param source: of all, from `load`
+    """
+    earlier: dict[str, Any] = source.get("earlier", {}).get(kind, {})
+    return {**{key: value for key, value in source.items() if key != "earlier"}, **earlier}
+
+
 def document(sizes: Sequence[Size], gpu: list[dict[str, Any]], command: str, machine: dict[str, Any]) -> dict[str, Any]:
     """What is written to `sizes.json`."""
     from sb3_extra_buffers import __version__
@@ -139,6 +148,19 @@ def document(sizes: Sequence[Size], gpu: list[dict[str, Any]], command: str, mac
     return {
         "command": command, "version": __version__, "revision": revision(), "machine": machine,
         "sizes": [asdict(size) for size in sizes], "gpu": gpu,
+    }  # fmt: skip
+
+
+def with_earlier(measured: dict[str, Any], path: Path = SIZES) -> dict[str, Any]:
+    """A document of some kinds, with the committed figures of the others and of GPU buffers."""
+    sizes, source = load(path)
+    kinds = list(dict.fromkeys(size.kind for size in sizes))
+    found = {size["kind"] for size in measured["sizes"]}
+    earlier = {kind: source_of(kind, source) for kind in kinds if kind not in found}
+    both = [*measured["sizes"], *(asdict(size) for size in sizes if size.kind in earlier)]
+    return {
+        **measured, "earlier": earlier, "sizes": sorted(both, key=lambda size: kinds.index(size["kind"])),
+        "gpu": json.loads(path.read_text())["gpu"],
     }  # fmt: skip
 
 

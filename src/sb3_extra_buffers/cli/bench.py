@@ -68,7 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", type=positive, default=3, metavar="N", help="runs of each, in turns (default: 3)")
     parser.add_argument("--check", action="store_true", help="compare with the bars; exit code 1 when one is missed")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="of --check: only these, e.g. main game colour named")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        help="of --check: only these, e.g. main game colour named; of --sizes: only these kinds, e.g. rgb",
+    )
     small_or_sizes = parser.add_mutually_exclusive_group()
     small_or_sizes.add_argument("--quick", action="store_true", help="everything in small, nothing is judged: a smoke test")
     small_or_sizes.add_argument(
@@ -165,15 +170,30 @@ def measure_sizes(args: argparse.Namespace) -> int:
     from sb3_extra_buffers.bench.groups import Group
     from sb3_extra_buffers.bench.kinds import KINDS
     from sb3_extra_buffers.bench.report import machine
-    from sb3_extra_buffers.bench.sizes import document, gpu_jobs, gpu_ratios_of, jobs_for, sizes_of, table_of
+    from sb3_extra_buffers.bench.sizes import (
+        document,
+        gpu_jobs,
+        gpu_ratios_of,
+        jobs_for,
+        sizes_of,
+        table_of,
+        with_earlier,
+    )  # fmt: skip
 
+    unknown = set(args.only or ()) - set(KINDS)
+    if unknown:
+        raise ValueError(f"--only {' '.join(sorted(unknown))}: there are {', '.join(KINDS)}")
     args.repeats = 1  # memory is the same each time
-    groups = [Group("sizes", kind, tuple(jobs_for(kind, args.cache))) for kind in KINDS]
-    groups.append(Group("sizes", "GPU buffers", tuple(gpu_jobs(args.cache))))
+    groups = [Group("sizes", kind, tuple(jobs_for(kind, args.cache))) for kind in args.only or KINDS]
+    if not args.only:
+        groups.append(Group("gpu", "GPU buffers", tuple(gpu_jobs(args.cache))))
     groups = recordable(groups, args)
-    *found, gpu = measure(groups, args)
-    sizes = [size for group, results in zip(groups, found, strict=False) for size in sizes_of(group.label, results)]
-    saved = document(sizes, gpu_ratios_of(gpu), command_line(), machine())
+    found = list(zip(groups, measure(groups, args), strict=True))
+    sizes = [size for group, results in found if group.judged == "sizes" for size in sizes_of(group.label, results)]
+    gpu = [ratio for group, results in found if group.judged == "gpu" for ratio in gpu_ratios_of(results)]
+    saved = document(sizes, gpu, command_line(), machine())
+    if args.only:
+        saved = with_earlier(saved)
     (args.out / "sizes.json").write_text(json.dumps(saved, indent=1) + "\n")
     if args.json:
         show_json(saved)

@@ -73,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look up, scale, print."""
     from sb3_extra_buffers._machine import ram_bytes
-    from sb3_extra_buffers.bench.sizes import load
+    from sb3_extra_buffers.bench.sizes import load, source_of
 
     layout, kind = layout_of(args.shape, args.dtype, args.env_kind, args.frame_stack)
     sizes, source = load()
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     facts: dict[str, Any] = {
         "shape": layout.shape, "dtype": str(layout.dtype), "frame_stack": layout.stack, "frame_bytes": layout.frame_bytes,
         "env_kind": kind, "guessed": args.env_kind is None, "n_envs": args.n_envs, "ram_bytes": ram_bytes(),
-        "measured": {**source, "recordings": list(dict.fromkeys(size.workload for size in sizes))},
+        "measured": {**source_of(kind, source), "recordings": list(dict.fromkeys(size.workload for size in sizes))},
     }  # fmt: skip
     facts |= fitting(sizes, layout, args) if args.memory else needed(sizes, layout, args)
     if args.json:
