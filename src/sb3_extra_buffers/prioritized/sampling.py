@@ -190,7 +190,7 @@ class PrioritizedSampling(ReplayBuffer):
         :param indices: of the batch
         :param errors: absolute errors of these transitions, e.g. temporal differences
         """
-        cells, size = _as_array(indices, np.int64), _as_array(errors, np.float32)
+        cells, size = as_array(indices, np.int64), as_array(errors, np.float32)
         if self.alpha and len(cells) == len(size) and self._sums().update(cells, size, self._weights(size), self._largest):
             return
         is_there = self._check_update(cells, size)
@@ -235,7 +235,8 @@ def _is_between(value: Any, low: float, high: float) -> bool:
     return isinstance(value, Real) and low <= float(value) <= high
 
 
-def _as_array(values: Any, dtype: Any) -> NDArray[Any]:
+def as_array(values: Any, dtype: Any) -> NDArray[Any]:
+    """Indices (np.int64) or errors (np.float32) that the caller gave, in one dimension."""
     array: NDArray[Any]
     if isinstance(values, th.Tensor):
         values = values.detach().cpu()
