@@ -6,7 +6,8 @@
     sequences   MsPacman: `sample_sequences(32, 20)` beside `sample(640)`, which draws as many steps
     max_memory  frames that compress well, badly and well again, for 20 laps: RSS beside the limit
 
-Each buffer has a process of its own. Needs the extras of `bench`. Close other programs first.
+Each buffer has a process of its own, and the result says with which torch. cpprb has none; TorchRL gets that which its wheels
+were built for. Needs the extras of `bench`. Close other programs first.
 """
 
 from __future__ import annotations
@@ -216,9 +217,16 @@ def measured(part: str) -> dict[str, Any]:
     done = subprocess.run([python, __file__, "--part", part], capture_output=True, text=True, check=False)
     if done.returncode and not peer:
         raise RuntimeError(f"{part}: {done.stderr}")
-    found: dict[str, Any] = {"failed": done.stderr.splitlines()[-1]} if done.returncode else json.loads(done.stdout)
+    found: dict[str, Any] = (
+        {"failed": done.stderr.splitlines()[-1]} if done.returncode else json.loads(done.stdout.splitlines()[-1])
+    )
     print(part, found, flush=True)
     return found
+
+
+def _median(values: list[Any]) -> Any:
+    """The median of numbers; what is no number is the same in all runs."""
+    return statistics.median(values) if isinstance(values[0], int | float) else values[0]
 
 
 def main() -> None:
@@ -227,18 +235,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="how often, in turns; the median counts (default: %(default)s)")
     args = parser.parse_args()
     if args.part:
+        version = None
         try:
             import torch as th
 
             th.set_num_threads(1)
+            version = th.__version__
         except ImportError:  # cpprb needs none
             pass
-        print(json.dumps(PARTS[args.part]()))
+        print(json.dumps({**PARTS[args.part](), "torch": version}))
         return
     runs = [{part: measured(part) for part in PARTS} for _ in range(args.repeats)]
     found = {
         part: runs[0][part] if "failed" in runs[0][part]
-        else {name: statistics.median(run[part][name] for run in runs) for name in runs[0][part]}
+        else {name: _median([run[part][name] for run in runs]) for name in runs[0][part]}
         for part in PARTS
     }  # fmt: skip
     us = {part: values["us"] for part, values in found.items() if "us" in values}

@@ -196,9 +196,10 @@ def test_names_of_peers_are_told_from_codecs() -> None:
 
 
 def test_peers_get_the_same_torch_and_not_this_library() -> None:
-    pins = same_versions()
+    pins = same_versions("cpprb")
     assert any(pin.startswith("torch==") and "+" not in pin for pin in pins)
     assert not any(pin.lower().replace("_", "-").startswith("sb3-extra-buffers") for pin in pins)
+    assert [pin for pin in pins if pin not in same_versions("torchrl")] == [pin for pin in pins if pin.startswith("torch==")]
 
 
 def test_jobs_take_turns_and_slow_ones_run_once() -> None:

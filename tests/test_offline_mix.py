@@ -165,6 +165,9 @@ def test_a_schedule_is_asked_for_each_batch() -> None:
     for remaining, n in ((1.0, 8), (0.5, 4), (0.25, 2), (0.0, 0)):
         ours.progress_remaining = remaining
         assert int((ours.sample(8).rewards == 777).sum()) == n
+    ours.offline_fraction = lambda remaining: remaining
+    ours.progress_remaining = -0.01  # SB3's, where the last rollout has more steps than are left
+    assert not (ours.sample(8).rewards == 777).any()
     ours.offline_fraction = lambda remaining: 2 * remaining + 1
     ours.progress_remaining = 0.5
     with pytest.raises(ValueError, match=r"must be a number from 0 to 1, or a schedule of such numbers, got 2.0"):
@@ -261,6 +264,10 @@ def test_offline_samples_of_a_prioritized_buffer_have_no_priority(recorded: Any)
     changed[batch.indices[:12]] = True
     assert np.allclose(priorities[changed], (9 + 1e-6) ** 0.6)
     assert (priorities[~changed] == 1).all()
+    ours.update_priorities(batch.indices, th.full((16, 1), 4.0, dtype=th.bfloat16))
+    assert np.allclose(priorities[changed], (4 + 1e-6) ** 0.6)
+    with pytest.raises(ValueError, match="got 15 errors for 16 indices"):
+        ours.update_priorities(batch.indices, np.ones(15))
     ours.offline_fraction = 1
     assert ours.sample(4).indices.tolist() == [-1] * 4
     model = cartpole(MixedPrioritized, PrioritizedDQN, offline=recorded, beta=LinearSchedule(0.4, 1.0, 1.0))

@@ -219,6 +219,26 @@ def test_beta_follows_its_schedule() -> None:
     assert buffer.current_beta() == pytest.approx(0.7)
 
 
+@pytest.mark.parametrize("wrong", [1.5, -0.5, np.nan, None])
+def test_a_beta_that_its_schedule_takes_out_of_range_is_refused(wrong: Any) -> None:
+    buffer = filled(CompressedPrioritizedReplayBuffer, beta=lambda progress: wrong)
+    with pytest.raises(ValueError, match="beta must be between 0 and 1, but its schedule says"):
+        buffer.sample(4)
+
+
+def test_a_schedule_may_be_asked_a_little_behind_the_end_of_training() -> None:
+    buffer = filled(CompressedPrioritizedReplayBuffer, beta=lambda progress: 1 - 0.6 * progress)
+    buffer.progress_remaining = -0.002
+    assert buffer.current_beta() == 1
+
+
+@pytest.mark.parametrize("dtype", [th.bfloat16, th.float16, th.float64])
+def test_errors_may_be_tensors_of_any_float(dtype: th.dtype) -> None:
+    buffer = filled(CompressedPrioritizedReplayBuffer, alpha=1)
+    buffer.update_priorities(th.tensor([0, 1], dtype=th.int32), th.tensor([[0.5], [2]], dtype=dtype, requires_grad=True))
+    np.testing.assert_allclose(buffer.priorities.reshape(-1)[:2], [0.5, 2], rtol=1e-5)
+
+
 def test_reset_forgets_priorities() -> None:
     buffer = filled(CompressedPrioritizedReplayBuffer, alpha=1)
     buffer.update_priorities([0], [5.0])
@@ -241,6 +261,9 @@ def test_reset_forgets_priorities() -> None:
         ({"alpha": -0.1}, "alpha must be between 0"),
         ({"alpha": 1.5}, "alpha must be between 0"),
         ({"alpha": np.nan}, "alpha must be between 0"),
+        ({"alpha": None}, "alpha must be between 0"),
+        ({"beta": "linear"}, "beta must be between 0 .* got 'linear'"),
+        ({"eps": 1e-60}, "eps must be a positive number"),
         ({"beta": 2}, "beta must be between 0"),
         ({"eps": 0}, "eps must be a positive number"),
     ],
@@ -265,6 +288,9 @@ def test_a_misspelled_option_is_suggested() -> None:
         ([0], [np.nan], "got nan"),
         ([0], [np.inf], "got inf"),
         ([0.5], [1.0], "whole numbers"),
+        ([0], [1e300], "got inf"),
+        ([0], [1j], "errors must be numbers, got complex128"),
+        ([0], ["large"], "errors must be numbers"),
     ],
 )
 def test_wrong_updates_are_refused_and_change_nothing(indices: Any, errors: Any, said: str) -> None:

@@ -11,8 +11,11 @@ from pathlib import Path
 PACKAGES = {
     "0.5.0": ("sb3-extra-buffers[fast]==0.5.0", "torch", "gymnasium"),
     "cpprb": ("cpprb", "numpy", "gymnasium"),
-    "torchrl": ("torchrl", "torch", "numpy", "gymnasium"),
+    "torchrl": ("torchrl==0.14.1", "torch==2.14.1", "numpy", "gymnasium"),
 }
+#: Packages of a peer that do not have the version that is installed here. TorchRL's wheels load their compiled part, which its
+#: prioritized sampler needs, only beside the torch that they were built with.
+OTHER_VERSIONS = {"torchrl": ("torch",)}
 OURS = "sb3-extra-buffers"
 
 
@@ -37,16 +40,17 @@ def python_of(peer: str, cache: Path) -> Path:
         return python
     _run(sys.executable, "-m", "venv", "--clear", str(home))
     constraints = home / "constraints.txt"
-    constraints.write_text("".join(f"{line}\n" for line in same_versions()))
+    constraints.write_text("".join(f"{line}\n" for line in same_versions(peer)))
     _run(str(python), "-m", "pip", "install", "-q", "-c", str(constraints), *PACKAGES[peer])
     ready.touch()
     return python
 
 
-def same_versions() -> list[str]:
-    """Pins to the versions that are installed here: a peer is measured with the same torch and NumPy."""
+def same_versions(peer: str) -> list[str]:
+    """Pins to the versions that are installed here: a peer is measured with the same torch and NumPy, wherever it can be."""
     pins = {found.metadata["Name"]: found.version.partition("+")[0] for found in distributions()}
-    return sorted(f"{name}=={version}" for name, version in pins.items() if name.replace("_", "-").lower() != OURS)
+    others = {OURS, *OTHER_VERSIONS.get(peer, ())}
+    return sorted(f"{name}=={version}" for name, version in pins.items() if name.replace("_", "-").lower() not in others)
 
 
 def _run(*command: str) -> None:

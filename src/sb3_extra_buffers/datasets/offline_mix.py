@@ -26,6 +26,7 @@ from sb3_extra_buffers.compressed.augmentation import shift_batch
 from sb3_extra_buffers.compressed.contents import known_class
 from sb3_extra_buffers.persistence import load_buffer
 from sb3_extra_buffers.prioritized import PrioritizedReplayBufferSamples, PrioritizedSampling
+from sb3_extra_buffers.prioritized.sampling import as_array
 
 Fraction = float | Callable[[float], float]
 
@@ -106,11 +107,9 @@ class OfflineMix(ReplayBuffer):
 
     def update_priorities(self, indices: Any, errors: Any) -> None:
         """For a prioritized class behind. Offline samples, whose index is -1, have no priority and are ignored."""
-        indices, errors = (
-            one.detach().cpu().numpy() if isinstance(one, th.Tensor) else np.asarray(one) for one in (indices, errors)
-        )
-        is_fresh, parent = indices.reshape(-1) >= 0, cast(Any, super())
-        parent.update_priorities(indices.reshape(-1)[is_fresh], errors.reshape(-1)[is_fresh])
+        indices, errors = as_array(indices, np.int64), as_array(errors, np.float32)
+        is_fresh = indices >= 0 if len(indices) == len(errors) else slice(None)  # others are refused by the class behind
+        cast(Any, super()).update_priorities(indices[is_fresh], errors[is_fresh])
 
     def _mixed(self, name: str, batch_size: int, *args: Any, **kwargs: Any) -> Any:
         n_offline, owed = self._n_offline(batch_size)
@@ -147,7 +146,7 @@ class OfflineMix(ReplayBuffer):
                     "offline_fraction is a schedule, but the remaining progress is not known: pass OfflineMixCallback() to "
                     "learn, or set buffer.progress_remaining"
                 )
-            fraction = fraction(self.progress_remaining)
+            fraction = fraction(max(self.progress_remaining, 0.0))  # the last rollout may have more steps than are left
         due = _checked_fraction(fraction) * batch_size + self._owed
         n = min(max(round(due), 0), batch_size)
         return n, due - n

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,11 +93,11 @@ class PrioritizedSampling(ReplayBuffer):
     latest: tuple[th.Tensor, NDArray[np.int64]]
 
     def __init__(self, *args: Any, alpha: float = 0.6, beta: float | Schedule = 0.4, eps: float = 1e-6, **kwargs: Any) -> None:
-        if not 0 <= alpha <= 1:
+        if not _is_between(alpha, 0, 1):
             raise ValueError(f"alpha must be between 0 (uniform) and 1 (in full proportion), got {alpha!r}")
-        if not callable(beta) and not 0 <= beta <= 1:
+        if not callable(beta) and not _is_between(beta, 0, 1):
             raise ValueError(f"beta must be between 0 (no correction) and 1 (full correction), or a schedule, got {beta!r}")
-        if not 0 < eps < np.inf:
+        if not _is_between(eps, 0, float(np.finfo(np.float32).max)) or np.float32(eps) == 0:
             raise ValueError(f"eps must be a positive number, got {eps!r}: with 0, transitions could get lost")
         super().__init__(*args, **kwargs)
         self.alpha, self.beta, self.eps = alpha, beta, eps
@@ -137,11 +138,11 @@ class PrioritizedSampling(ReplayBuffer):
         :param batch_size: number of transitions
         :param env: normalizes the batch, as in SB3
         """
+        if not self.pos and not self.full:
+            raise ValueError("The buffer is empty: add transitions before you sample")
         if self.alpha == 0 and self._all_are_there():
             batch = super().sample(batch_size, env)
             return self._with_weights(batch, np.ones(batch_size, np.float32), _envs.cells)
-        if not self.pos and not self.full:
-            raise ValueError("The buffer is empty: add transitions before you sample")
         slots, envs, cells, ratios = self._sums().draw(np.random.random(batch_size), self.n_envs)
         _envs.given = envs
         try:
@@ -175,7 +176,13 @@ class PrioritizedSampling(ReplayBuffer):
 
     def current_beta(self) -> float:
         """The number that `beta` is, or that its schedule says now."""
-        return self.beta(self.progress_remaining) if callable(self.beta) else self.beta
+        if not callable(self.beta):
+            return self.beta
+        beta = self.beta(self.progress_remaining)
+        # The remaining progress is a little below 0 when the last rollout has more steps than there are left.
+        if not _is_between(beta, -0.01, 1.01):
+            raise ValueError(f"beta must be between 0 and 1, but its schedule says {beta!r} at {self.progress_remaining}")
+        return min(max(beta, 0.0), 1.0)
 
     def update_priorities(self, indices: ArrayLike | th.Tensor, errors: ArrayLike | th.Tensor) -> None:
         """Give transitions the priority of their error.
@@ -183,7 +190,7 @@ class PrioritizedSampling(ReplayBuffer):
         :param indices: of the batch
         :param errors: absolute errors of these transitions, e.g. temporal differences
         """
-        cells, size = _as_array(indices, np.int64), _as_array(errors, np.float32)
+        cells, size = as_array(indices, np.int64), as_array(errors, np.float32)
         if self.alpha and len(cells) == len(size) and self._sums().update(cells, size, self._weights(size), self._largest):
             return
         is_there = self._check_update(cells, size)
@@ -223,10 +230,24 @@ class PrioritizedSampling(ReplayBuffer):
         return {name: value for name, value in state.items() if name not in ("_tree", "latest")}
 
 
-def _as_array(values: Any, dtype: Any) -> NDArray[Any]:
-    array = values.detach().cpu().numpy() if isinstance(values, th.Tensor) else np.asarray(values)
+def _is_between(value: Any, low: float, high: float) -> bool:
+    """Whether this is a number in the range; NaN is not."""
+    return isinstance(value, Real) and low <= float(value) <= high
+
+
+def as_array(values: Any, dtype: Any) -> NDArray[Any]:
+    """Indices (np.int64) or errors (np.float32) that the caller gave, in one dimension."""
+    array: NDArray[Any]
+    if isinstance(values, th.Tensor):
+        values = values.detach().cpu()
+        array = (values.float() if values.dtype is th.bfloat16 else values).numpy()  # NumPy has no bfloat16
+    else:
+        array = np.asarray(values)
     if array.dtype == dtype and array.ndim == 1 and array.flags.c_contiguous:
         return array
     if dtype is np.int64 and array.dtype.kind not in "iu" and array.size:
         raise ValueError(f"indices must be whole numbers, got {array.dtype}")
-    return np.ascontiguousarray(array.reshape(-1), dtype)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"errors must be numbers, got {array.dtype}")
+    with np.errstate(over="ignore"):  # becomes infinite, and is refused
+        return np.ascontiguousarray(array.reshape(-1), dtype)
