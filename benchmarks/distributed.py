@@ -303,7 +303,8 @@ def training(steps: int, rounds: int, threads: int) -> dict[str, Any]:
                     model.replay_buffer.close()
                 rates[name].append(clock.rate)
     return {
-        "steps": steps, "torch_threads": threads, "env_steps_per_s": {name: statistics.median(one) for name, one in rates.items()}, "all": rates,
+        "steps": steps, "torch_threads": threads, "all": rates,
+        "env_steps_per_s": {name: statistics.median(one) for name, one in rates.items()},
         "ratio": statistics.median(rates["distributed"]) / statistics.median(rates["plain"]),
     }  # fmt: skip
 
