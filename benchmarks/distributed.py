@@ -285,9 +285,9 @@ def _pong() -> Any:
     return make_env("PongNoFrameskip-v4")
 
 
-def training(steps: int = 6000, rounds: int = 3) -> dict[str, Any]:
-    """Plain and distributed in turns, with SB3's own settings for DQN but for the start and the size, and torch's own threads."""
-    th.set_num_threads(os.cpu_count() or 1)
+def training(steps: int, rounds: int, threads: int) -> dict[str, Any]:
+    """Plain and distributed in turns, with SB3's settings for DQN but for the start and the size."""
+    th.set_num_threads(threads)
     rates: dict[str, list[float]] = {"plain": [], "distributed": []}
     with local_ray():
         for _ in range(rounds):
@@ -303,7 +303,8 @@ def training(steps: int = 6000, rounds: int = 3) -> dict[str, Any]:
                     model.replay_buffer.close()
                 rates[name].append(clock.rate)
     return {
-        "env_steps_per_s": {name: statistics.median(one) for name, one in rates.items()}, "all": rates,
+        "steps": steps, "torch_threads": threads, "all": rates,
+        "env_steps_per_s": {name: statistics.median(one) for name, one in rates.items()},
         "ratio": statistics.median(rates["distributed"]) / statistics.median(rates["plain"]),
     }  # fmt: skip
 
@@ -315,11 +316,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all, if none is named")
     parser.add_argument("--steps", type=int, default=6000, help="of each training")
+    parser.add_argument("--rounds", type=int, default=3, help="of trainings")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of torch, in trainings")
     given = parser.parse_args()
     th.set_num_threads(1)
     results = json.loads(OUT.read_text()) if OUT.exists() else {}
     for name in given.parts or PARTS:
-        results[name] = training(given.steps) if name == "training" else PARTS[name]()
+        results[name] = training(given.steps, given.rounds, given.threads) if name == "training" else PARTS[name]()
         print(name, json.dumps(results[name], indent=1), flush=True)
         OUT.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -36,6 +36,7 @@ class Cluster:
 
     :param transitions_per_gradient_step: the model's `train_freq` divided by its `gradient_steps`
     :param learner_speed: how many times as fast the learner's gradient steps are as on one core here
+    :param env_step_us: microseconds of an env's step; those of Pong if not given
     :param network_bytes: per second, of the learner's machine
     :param collectors_per_node: that share a copy of the weights
     """
@@ -43,6 +44,7 @@ class Cluster:
     name: str
     transitions_per_gradient_step: float
     learner_speed: float
+    env_step_us: float | None = None
     network_bytes: float = 10e9 / 8
     collectors_per_node: int = 32
 
@@ -50,6 +52,7 @@ class Cluster:
 CLUSTERS = [
     Cluster("SB3's ratio, learner on a core: 1 gradient step per 4 transitions", 4, 1),
     Cluster("SB3's ratio, learner 20 times as fast", 4, 20),
+    Cluster("SB3's ratio, learner 20 times as fast, a slow simulator: 20 ms for a step", 4, 20, 20_000),
     Cluster("1 gradient step per 64 transitions, learner 20 times as fast", 64, 20),
 ]
 
@@ -71,6 +74,8 @@ class Server:
 def simulate(costs: dict[str, Any], cluster: Cluster, n_collectors: int, n_shards: int) -> dict[str, Any]:
     """Env steps per second, and how busy each part is."""
     us = {**costs["costs"], **costs["ray_costs"]}
+    if cluster.env_step_us is not None:
+        us["env_step_us"] = cluster.env_step_us
     call = 1e-6 * us["call_us"] / 2  # at each end
     order = STEPS * 1e-6 * (us["env_step_us"] + us["policy_us"] + us["add_us"] + us["take_us"]) + call
     append = STEPS * 1e-6 * us["append_us"] + call
@@ -125,7 +130,8 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     markers = {"collectors": "o", "shards": "s", "learner": "^", "network": "D"}
-    figure, panels = plt.subplots(1, len(CLUSTERS), figsize=(13, 4.2), sharey=True)
+    figure, grid = plt.subplots(2, 2, figsize=(9, 7.5), sharex=True, sharey=True)
+    panels = list(grid.flat)
     for panel, cluster in zip(panels, CLUSTERS, strict=True):
         for n_shards, colour in zip(SHARDS, ("tab:red", "tab:orange", "tab:blue"), strict=True):
             some = [one for one in results if one["cluster"] == cluster.name and one["shards"] == n_shards]
@@ -133,16 +139,18 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
             panel.loglog(xs, ys, "-", color=colour, lw=1, label=f"{n_shards} shard{'s' * (n_shards > 1)}")
             for one, x, y in zip(some, xs, ys, strict=True):
                 panel.plot(x, y, markers[one["bottleneck"]], color=colour, ms=5)
-        panel.set_title(cluster.name.replace(": ", ":\n").replace(", ", ",\n", 1), fontsize=9)
-        panel.set_xlabel("collectors")
+        panel.set_title(cluster.name.replace(", ", ",\n", 1), fontsize=8)
         panel.grid(True, which="both", lw=0.3)
-    panels[0].set_ylabel("env steps per second")
+    for panel in grid[:, 0]:
+        panel.set_ylabel("env steps per second")
+    for panel in grid[1]:
+        panel.set_xlabel("collectors")
     handles, labels = panels[0].get_legend_handles_labels()
     for name, marker in markers.items():
         handles.append(plt.Line2D([], [], color="black", marker=marker, ls=""))
         labels.append(f"busiest: {name}")
-    figure.legend(handles, labels, loc="lower center", ncol=7, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.legend(handles, labels, loc="lower center", ncol=4, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(path, dpi=110)
 
 

@@ -222,10 +222,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             runs.append(run(kinds, given.total, Path(folder)))
         print(runs[-1]["killed"], runs[-1]["steps"], "steps,", runs[-1]["wrong"], "wrong", flush=True)  # noqa: T201
+        write(runs, given.total)
+
+
+def write(runs: list[dict[str, Any]], total: int) -> None:
+    """Write what there is so far."""
     killed = [kind for one in runs for kind in one["killed"]]
     result = {
         "kills": {kind: killed.count(kind) for kind in KINDS}, "trainings": len(runs),
-        "finished": sum(one["steps"] >= given.total for one in runs),
+        "finished": sum(one["steps"] >= total for one in runs),
         "transitions": sum(one["transitions"] for one in runs), "wrong_transitions": sum(one["wrong"] for one in runs),
         "runs": runs,
     }  # fmt: skip

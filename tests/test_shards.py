@@ -183,7 +183,8 @@ def test_damaged_segments_change_nothing(space: Any) -> None:
     spec, walk = spec_of(space), Walk(space, 2)
     shard = Shard(spec, 128, seed=0)
     shard.append(segment_of(spec, walk, 64))
-    shard.append(good := segment_of(spec, walk, 64))
+    shard.append(segment_of(spec, walk, 64))
+    good = segment_of(spec, walk, 64)
     rng = np.random.default_rng(0)
     for _ in range(40):
         bad = good.copy()
