@@ -51,6 +51,34 @@ static void *gather_again_and_again(void *argument) {
     return NULL;
 }
 
+/* Several threads read one store, as Python does where codecs of its own have threads. */
+typedef struct {
+    model *model;
+    const int64_t *cells;
+    const uint8_t *expected; /* the first column of these cells */
+} reading;
+
+static void *read_again_and_again(void *argument) {
+    const reading *reading = argument;
+    const int64_t n = reading->model->config.n_cells, nbytes = n * reading->model->observation_bytes;
+    uint8_t *found = exactly(nbytes);
+    for (int i = 0; i < 20; i++) {
+        CHECK(sb3x_gather(reading->model->store, reading->cells, NULL, n, SB3X_FIRST_COLUMN, NULL, found) == SB3X_OK);
+        CHECK(memcmp(found, reading->expected, (size_t)nbytes) == 0);
+    }
+    free(found);
+    return NULL;
+}
+
+static void read_side_by_side(model *model, const int64_t *cells, const uint8_t *expected) {
+    enum { READERS = 3 };
+    pthread_t readers[READERS];
+    reading reading = {model, cells, expected};
+    sb3x_set_threads(2);
+    for (int i = 0; i < READERS; i++) CHECK(pthread_create(&readers[i], NULL, read_again_and_again, &reading) == 0);
+    for (int i = 0; i < READERS; i++) pthread_join(readers[i], NULL);
+}
+
 static void *change_threads(void *argument) {
     const job *job = argument;
     source from = source_of_seed(3);
@@ -174,6 +202,7 @@ void test_threads(int64_t rounds) {
         CHECK(memcmp(alone, shared, (size_t)nbytes) == 0);
         if (threads == 2 || threads == 8) use_in_child(model);
     }
+    read_side_by_side(model, cells, alone);
     free(cells), free(alone), free(shared);
     free_model(model);
 

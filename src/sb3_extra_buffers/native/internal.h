@@ -49,10 +49,10 @@ void sb3x_expect_call(void);
 int64_t clock_microseconds(void);
 
 /* Whether several threads are faster for some kind of work. That depends on what else the machine does, so both ways are tried from
-   time to time. */
+   time to time. Atomic, because a store may have several readers: the time of one of them may get lost. */
 typedef struct {
-    float cost[2];  /* time per byte, a moving mean: by one thread, by several; 0 if not known yet */
-    uint32_t calls;
+    _Atomic float cost[2]; /* time per byte, a moving mean: by one thread, by several; 0 if not known yet */
+    _Atomic uint32_t calls;
 } pace;
 #define PACES 8
 /* Whether the next call should use several threads. */
@@ -196,9 +196,9 @@ struct sb3x_store {
     uint8_t formats[MOST_CODECS]; /* SB3X_READ_... of each of the caller's codecs */
     int32_t channels[MOST_CODECS]; /* of each: bytes of a pixel that were interleaved, if more than one */
     int32_t pieces_read;        /* pieces that a reader needs room for: 0 if none is read here, 2 if any was interleaved */
-    int32_t is_read_by_threads; /* the next batch will be, if it is as large as the last one */
-    pace paces[PACES];          /* of batches, by size */
-    int64_t expecting;          /* microseconds that it took to announce the next batch */
+    _Atomic int32_t is_read_by_threads; /* the next batch will be, if it is as large as the last one */
+    pace paces[PACES];                  /* of batches, by size */
+    _Atomic int64_t expecting;          /* microseconds that it took to announce the next batch */
     /* memory: frames outside */
     uint8_t *new_frames;
     int64_t *new_tokens;

@@ -13,8 +13,9 @@
    A block is needed by the cells whose observation has frames in it, by its stream while it is open, reserved, or the block
    before the open one, and, if it is a base, by the blocks that are patched onto it. A block that is not needed is freed at once.
 
-   Rules for callers: one thread at a time per store. Functions return SB3X_OK or one of the codes below. After any other code
-   than SB3X_OK, no cell has changed, unless a comment says so. Only sb3x_plan keeps pointers to its arguments. */
+   Rules for callers: one thread at a time per store; several may call sb3x_gather, sb3x_coded_pieces and sb3x_coded_bytes side by
+   side. Functions return SB3X_OK or one of the codes below. After any other code than SB3X_OK, no cell has changed, unless a comment
+   says so. Only sb3x_plan keeps pointers to its arguments. */
 
 #ifndef SB3X_H
 #define SB3X_H

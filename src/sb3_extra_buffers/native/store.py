@@ -71,7 +71,7 @@ class CodedPieces(NamedTuple):
 
 
 class NativeStore:
-    """One `sb3x_store`. Not for several threads at a time.
+    """One `sb3x_store`. Not for several threads at a time, but for `gather` and `coded_pieces`.
 
     :param frames: `RAW`, `DELTA`, `CODEC` or `OUTSIDE`
     :param piece_frames: see `keep_as`

@@ -226,14 +226,12 @@ int wants_threads(const pace *pace) {
 }
 
 void note_pace(pace *pace, int by_threads, int64_t microseconds, int64_t nbytes) {
-    float cost = (float)(microseconds > 0 ? microseconds : 1) / (float)nbytes, *mean = &pace->cost[by_threads != 0];
+    float cost = (float)(microseconds > 0 ? microseconds : 1) / (float)nbytes;
+    _Atomic float *mean = &pace->cost[by_threads != 0];
+    const float before = *mean;
     int counts = calls_left(pace) != TRIED;
     pace->calls++;
     if (!counts) return;
-    if (*mean == 0) {
-        *mean = cost;
-        return;
-    }
-    if (cost > MOST_TIMES * *mean) cost = MOST_TIMES * *mean;
-    *mean += NEW_SHARE * (cost - *mean);
+    if (before > 0 && cost > MOST_TIMES * before) cost = MOST_TIMES * before;
+    *mean = before == 0 ? cost : before + NEW_SHARE * (cost - before);
 }
