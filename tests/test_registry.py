@@ -32,6 +32,7 @@ from sb3_extra_buffers.codecs import (
     registry,
 )
 from sb3_extra_buffers.codecs.base import Bytes, Readable, fill
+from sb3_extra_buffers.codecs.plain import Gzip
 from sb3_extra_buffers.compressed import (
     CompressedArray,
     CompressedDictReplayBuffer,
@@ -40,6 +41,8 @@ from sb3_extra_buffers.compressed import (
 )
 from sb3_extra_buffers.errors import CodecError, CorruptDataError, FallbackWarning, MissingBackendError
 from sb3_extra_buffers.recording import RecordBuffer
+from sb3_extra_buffers.store import BlockStore, FrameLayout
+from sb3_extra_buffers.store.host.coding import Coding
 from tests.contracts import (
     BLOCKS,
     check_damage,
@@ -124,6 +127,32 @@ def test_a_registered_codec_keeps_the_contract() -> None:
     check_damage(codec, BLOCKS["odd-sizes"])
     check_unverified_damage(codec, BLOCKS["odd-sizes"])
     check_threads(codec)
+
+
+@dataclass(frozen=True)
+class Inverted(Gzip):
+    """A codec of the library, with something of its own before and after it."""
+
+    name: ClassVar[str] = "inverted"
+
+    def compress(self, frames: Bytes, base: Bytes | None) -> Readable:
+        return super().compress(~frames, base)
+
+    def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
+        super().decompress(payload, out, base)
+        np.invert(out, out)
+
+
+@pytest.mark.parametrize(
+    ("codec", "is_read_by_core"),
+    [(Gzip(), True), (Inverted(), False), (codec_class(parent=Gzip)(), True)],
+)
+def test_buffers_decode_by_what_a_subclass_has_overridden(codec: Codec, is_read_by_core: bool) -> None:
+    store = BlockStore(FrameLayout((60, 60), np.dtype(np.uint8)), 32, codec, block_frames=8)
+    frames = np.arange(32, dtype=np.uint8)[:, None, None] + np.zeros((60, 60), np.uint8)
+    store.write(0, np.arange(32), frames)
+    assert np.array_equal(store.read(0, np.arange(32)), frames)
+    assert Coding(codec).is_decoded_here != is_read_by_core
 
 
 def test_the_codec_that_the_docs_show_keeps_the_contract() -> None:

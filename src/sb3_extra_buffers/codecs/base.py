@@ -63,7 +63,8 @@ class Codec(ABC):
     no_levels: ClassVar[tuple[int, ...]] = ()
     #: How the native core keeps blocks of this codec. Only with CODEC are `compress` and `decompress` used by buffers
     frames: ClassVar[Frames] = Frames.CODEC
-    #: A format that the native core can read. Then buffers do not use `decompress`
+    #: A format that the native core can read. Then buffers do not use `decompress`, unless a subclass defines another one
+    #: without naming its format
     format: ClassVar[Format] = Format.OWN
     #: The most bytes of frames that a buffer encodes together, unless its user sets `block_frames`. More bytes compress
     #: better, but to read one frame, all frames that were encoded with it are decoded

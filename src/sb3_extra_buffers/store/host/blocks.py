@@ -168,7 +168,7 @@ class BlockStore(Store):
     def _announce(self, codings: list[Coding]) -> None:
         """Tell the core which of these it can read itself."""
         for number, coding in enumerate(codings):
-            self._native.read_as(number, int(coding.codec.format), coding.channels)
+            self._native.read_as(number, int(coding.format), coding.channels)
         self._needs_decoding = any(coding.is_decoded_here for coding in codings)
 
     def _encode(self, number: int, frames: Bytes) -> Any:

@@ -42,9 +42,16 @@ class Coding:
         return self.codec.frames == Frames.CODEC
 
     @property
+    def format(self) -> Format:
+        """What the core reads. A subclass that decodes in another way, and does not say which format that is, has its own."""
+        classes = type(self.codec).__mro__
+        latest = next(vars(one) for one in classes if "format" in vars(one) or "decompress" in vars(one))
+        return self.codec.format if "format" in latest else Format.OWN
+
+    @property
     def is_decoded_here(self) -> bool:
         """Whether a batch needs `decode` before the core can gather it."""
-        return self.is_library and self.codec.format == Format.OWN
+        return self.is_library and self.format == Format.OWN
 
     def encode(self, frames: Bytes) -> Readable | None:
         """The encoded piece ``(frames, frame_bytes)``; None if it would not be smaller."""
