@@ -278,6 +278,14 @@ def test_a_misspelled_option_is_suggested() -> None:
         CompressedPrioritizedReplayBuffer(10, IMAGE, ACTIONS, alhpa=1)
 
 
+def test_the_largest_error_that_there_is_counts() -> None:
+    largest = np.finfo(np.float32).max
+    buffer = filled(CompressedPrioritizedReplayBuffer, alpha=1.0)
+    buffer.update_priorities(np.array([3]), np.array([largest]))
+    assert buffer.priorities.reshape(-1)[3] == largest
+    assert (buffer.sample(8).indices == 3).all()
+
+
 @pytest.mark.parametrize(
     ("indices", "errors", "said"),
     [

@@ -3,6 +3,7 @@
    The weights are the caller's array. Above them lie levels of sums, each a sixteenth as long as the one below; the last has one
    number, the total. A sum is always added up anew from its children, so nothing drifts with the number of changes. */
 
+#include <float.h>
 #include <stdlib.h>
 
 #include "internal.h"
@@ -17,7 +18,7 @@ struct sb3x_tree {
     double *sums[MOST_LEVELS]; /* all in one allocation, which sums[0] points to */
 };
 
-static int is_weight(float weight) { return weight >= 0 && weight <= 3.4e38f; } /* not NaN, not infinite */
+static int is_weight(float weight) { return weight >= 0 && weight <= FLT_MAX; } /* not NaN, not infinite */
 
 static int64_t parents_of(int64_t n) { return (n + CHILDREN - 1) / CHILDREN; }
 
