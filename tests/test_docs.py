@@ -47,13 +47,18 @@ def test_every_page_is_built_and_linked(html: Callable[[str], str]) -> None:
 
 
 def test_drawings_are_in_the_page_and_follow_its_theme(html: Callable[[str], str]) -> None:
-    page = html("how_it_works")
-    assert page.count('<svg class="drawing"') == len(list(DOCS.glob("drawings/*.svg"))) == 2
+    pages = {"how_it_works": 2, "distributed": 1}
+    for page, count in pages.items():
+        assert html(page).count('<svg class="drawing"') == count, page
+    assert len(list(DOCS.glob("drawings/*.svg"))) == sum(pages.values())
     for path in DOCS.glob("drawings/*.svg"):
         assert not re.search(r"(fill|stroke|style)=|<style", path.read_text()), f"{path.name} sets a colour of its own"
 
 
-@pytest.mark.parametrize("package", ["compressed", "contrib", "datasets", "gpu_buffers", "recording", "vec_buf"])
+PACKAGES = ["compressed", "contrib", "datasets", "distributed", "gpu_buffers", "recording", "vec_buf"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_class_and_function_is_in_the_reference(package: str, html: Callable[[str], str]) -> None:
     module = importlib.import_module(f"sb3_extra_buffers.{package}")
     page = html("api")
