@@ -240,13 +240,13 @@ def test_learn_with_several_envs_and_noise_of_each_collector() -> None:
 
     from stable_baselines3.common.noise import NormalActionNoise
 
-    model = SAC("MlpPolicy", make_env("Pendulum-v1"), train_freq=1, gradient_steps=-1, batch_size=16, **quick())
+    model = SAC("MlpPolicy", make_env("Pendulum-v1"), train_freq=1, gradient_steps=-1, **quick())
     noise = [NormalActionNoise(np.zeros(1), np.full(1, 0.1))]
     held = model.replay_buffer
     model.learn(20)  # what the model has already is handed over
     distributed.learn(model, two, 150, callback=lambda *_: model.num_timesteps < 130, push_steps=10, exploration=noise)
     assert model.num_timesteps == 130  # the callback has stopped it
-    assert model._n_updates == 29
+    assert model._n_updates == 29  # as many as SB3 takes, although a batch has 256 transitions
     assert np.array_equal(model.replay_buffer.to_local().rewards[:20], held.rewards[:20])
     model.replay_buffer.close()
 

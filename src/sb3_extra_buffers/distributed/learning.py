@@ -147,7 +147,7 @@ def _train(
 def _did_train(model: Any, gradient_steps: int) -> bool:
     """Train, unless the shards were lost and have not been refilled yet."""
     try:
-        if model.replay_buffer.can_sample(model.batch_size):
+        if model.replay_buffer.can_sample(1):  # fewer than a batch are enough for SB3 too
             model.train(batch_size=model.batch_size, gradient_steps=gradient_steps)
             return True
     except EmptyShardsError:
