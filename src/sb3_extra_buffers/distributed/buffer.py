@@ -174,8 +174,7 @@ class RayReplayBuffer(ReplayBuffer):
         self._drop_staging()
         for remote in self._remotes:
             remote.call("reset")
-        if self._pool is not None:
-            self._pool.forget()
+        self._pool = None  # it would take shards that begin anew for lost ones
 
     def _drop_staging(self) -> None:
         while self._under_way:
