@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 import pytest
 from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -26,6 +27,7 @@ from sb3_extra_buffers import distributed, load_buffer, resume
 from sb3_extra_buffers.compressed import CompressedHerReplayBuffer, CompressedReplayBuffer
 from sb3_extra_buffers.distributed.collector import Setup
 from sb3_extra_buffers.distributed.collectors import Collectors
+from sb3_extra_buffers.distributed.learning import _hand_over
 from sb3_extra_buffers.distributed.remote import RemoteShard, start_shards
 from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
@@ -139,6 +141,21 @@ def test_sb3_trains_with_it_as_with_its_own(tmp_path: Path) -> None:
     model.load_replay_buffer(tmp_path / "buffer.pkl")
     model.learn(100, reset_num_timesteps=False)
     model.replay_buffer.close()
+
+
+def test_shards_have_room_for_all_that_a_buffer_held() -> None:
+    """Handed over, and pickled: every transition once, also if the buffer is full."""
+    n = 40_000
+    held = ReplayBuffer(n, VECTORS, ACTIONS, "cpu")
+    held.rewards[:, 0], held.full = np.arange(n), True
+    buffer = distributed.RayReplayBuffer(n, VECTORS, ACTIONS, "cpu", n_shards=2)
+    _hand_over(held, buffer)
+    assert [state.size for state in buffer.states()] == [n // 2, n // 2]
+    pickled = pickle.dumps(buffer)
+    buffer.close()
+    copied = pickle.loads(pickled)
+    assert sorted(copied.to_local().rewards.reshape(-1).tolist()) == list(range(n))
+    copied.close()
 
 
 def test_prioritized_learning_over_shards() -> None:

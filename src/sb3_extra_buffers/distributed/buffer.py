@@ -8,6 +8,7 @@ Above: learning. Below: pool and remote.
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from collections import deque
@@ -241,19 +242,20 @@ class RayReplayBuffer(ReplayBuffer):
         while self._under_way:
             self._wait_for_oldest()
         shard = Shard(self.spec, self.n_transitions)
-        for data in self._dumps():
+        for data in itertools.chain(*self._dumps()):
             shard.append(data, keep_priorities=True)
         return shard._buffer
 
-    def _dumps(self) -> list[Wire]:
-        """All transitions of all shards."""
-        found = []
+    def _dumps(self) -> list[list[Wire]]:
+        """All transitions, by shard."""
+        found: list[list[Wire]] = []
         for remote in self._remotes:
+            found.append([])
             begin, left = 0, 1
             while left:
                 data, left = remote.call("dump", begin)
                 begin += _steps_in(data)
-                found.append(data)
+                found[-1].append(data)
         return found
 
     # ---- checkpoints, closing, pickling
@@ -311,8 +313,9 @@ class RayReplayBuffer(ReplayBuffer):
         dumped = state.pop("_dumped")
         self.__dict__.update(state)
         self._open(None)
-        for i, data in enumerate(dumped):
-            self._remotes[i % len(self._remotes)].call("append", data, keep_priorities=True)
+        for remote, parts in zip(self._remotes, dumped, strict=True):  # each has room for what was in one
+            for data in parts:
+                remote.call("append", data, keep_priorities=True)
 
 
 def _close(started: list[Any]) -> None:

@@ -218,9 +218,13 @@ def _hand_over(held: Any, buffer: RayReplayBuffer) -> None:
     if not held.size() or any(state.size for state in buffer.states()):
         return
     source = held if isinstance(held, CompressedObservations) else compress_buffer(held)
+    n = len(buffer._remotes)
     with source._at_rest() as contents:
-        for first, last in contents.edges(0, contents.n_steps):
-            buffer.push(steps_to_wire(source, contents.slots[first:last], {}))
+        for turn, (first, last) in enumerate(contents.edges(0, contents.n_steps)):
+            # A part of each segment for each shard: one shard alone has no room for all.
+            for i, slots in enumerate(np.array_split(contents.slots[first:last], n)):
+                data = steps_to_wire(source, slots, {})
+                buffer._remotes[(i + turn) % n].call("append", data, keep_priorities=True)
 
 
 def _setups(
