@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from sb3_extra_buffers import distributed, load_buffer, resume
 from sb3_extra_buffers.compressed import CompressedHerReplayBuffer, CompressedReplayBuffer
 from sb3_extra_buffers.distributed.collector import Setup
 from sb3_extra_buffers.distributed.collectors import Collectors
-from sb3_extra_buffers.distributed.learning import _hand_over
+from sb3_extra_buffers.distributed.learning import _hand_over, _setups
 from sb3_extra_buffers.distributed.remote import RemoteShard, start_shards
 from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
@@ -287,6 +288,15 @@ def test_an_error_ends_what_was_started_and_nothing_else() -> None:
     assert model.replay_buffer is held
     assert RemoteShard(other, 0, 60).call("state").size == 0  # still there
     ray.kill(other)
+
+
+def test_every_collector_of_every_learn_has_its_own_seed() -> None:
+    model = DQN("MlpPolicy", cart_pole(), **quick())
+    buffer: Any = SimpleNamespace(spec=setup_of(model).spec)
+    first = [one.seed for one in _setups(model, cart_pole, buffer, 64, 3, None)]
+    model.num_timesteps = 1000
+    second = [one.seed for one in _setups(model, cart_pole, buffer, 64, 3, None)]
+    assert len({*first, *second}) == 6
 
 
 def test_what_learn_cannot_do_is_refused() -> None:

@@ -233,13 +233,18 @@ def _setups(
     file = BytesIO()
     model.save(file)
     saved = np.frombuffer(file.getvalue(), np.uint8)
-    seeds = [None if model.seed is None else model.seed + 1000 * (i + 1) for i in range(n_collectors)]
+    # Another `learn`, also after `resume`, must not see the same episodes again.
+    seeds = [None if model.seed is None else _seed(model.seed, model.num_timesteps, i) for i in range(n_collectors)]
     return [
         Setup(
             type(model), saved, env_fn, buffer.spec, push_steps, i, None if exploration is None else exploration[i], seeds[i]
         )
         for i in range(n_collectors)
     ]  # fmt: skip
+
+
+def _seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0]) >> 1
 
 
 def _cpus(given: float | None, n_collectors: int) -> float:
