@@ -175,8 +175,12 @@ def test_prioritized_learning_over_shards() -> None:
 
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:
     make = distributed.RayReplayBuffer
-    with pytest.raises(ValueError, match="n_shards must be a number from 1 on"):
+    with pytest.raises(ValueError, match="n_shards must be a whole number from 1 on"):
         make(100, IMAGES, ACTIONS, n_shards=0)
+    with pytest.raises(ValueError, match=r"prefetch must be a whole number from 0 on, got 1\.5"):
+        make(100, IMAGES, ACTIONS, prefetch=1.5)
+    with pytest.raises(ValueError, match="timeout must be a number from 0 on, got nan"):
+        make(100, IMAGES, ACTIONS, timeout=float("nan"))
     with pytest.raises(ValueError, match="cannot share 3 transitions"):
         make(3, IMAGES, ACTIONS, n_shards=4)
     with pytest.raises(TypeError, match="hindsight"):
@@ -303,6 +307,8 @@ def test_what_learn_cannot_do_is_refused() -> None:
     model = DQN("MlpPolicy", cart_pole(), **quick())
     with pytest.raises(TypeError, match="off-policy algorithm"):
         distributed.learn(PPO("MlpPolicy", cart_pole()), cart_pole, 100)  # type: ignore[type-var]
+    with pytest.raises(TypeError, match="env_fn must be a function that makes an env.*, got str"):
+        distributed.learn(model, "CartPole-v1", 100)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_collectors must be a whole number"):
         distributed.learn(model, cart_pole, 100, n_collectors=0)
     with pytest.raises(ValueError, match="an entry for each of the 2 collectors"):

@@ -82,15 +82,11 @@ class RayReplayBuffer(ReplayBuffer):
         **arguments: Any,
     ) -> None:
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)  # SB3's would allocate arrays
-        numbers = {
-            "n_shards": (n_shards, 1),
-            "prefetch": (prefetch, 0),
-            "push_steps": (push_steps, 1),
-            "timeout": (timeout, 0),
-        }
-        for name, (given, least) in numbers.items():
-            if isinstance(given, bool) or not isinstance(given, (int, float, np.number)) or given < least:
-                raise ValueError(f"{name} must be a number from {least} on, got {given!r}")
+        for name, given, least in (("n_shards", n_shards, 1), ("prefetch", prefetch, 0), ("push_steps", push_steps, 1)):
+            if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < least:
+                raise ValueError(f"{name} must be a whole number from {least} on, got {given!r}")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.number)) or not timeout >= 0:
+            raise ValueError(f"timeout must be a number from 0 on, got {timeout!r}")
         if buffer_size < n_shards:
             raise ValueError(f"{n_shards} shards cannot share {buffer_size} transitions: give a larger buffer_size")
         made_class = replay_buffer_class or BufferSpec.default_class(observation_space, prioritized=self._prioritized)

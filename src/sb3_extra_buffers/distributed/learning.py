@@ -87,6 +87,7 @@ def learn(
     """
     _check(
         model,
+        env_fn,
         n_collectors,
         exploration,
         push_steps=push_steps,
@@ -174,10 +175,15 @@ class _Saver:
         self._saved_at = self._model.num_timesteps
 
 
-def _check(model: Any, n_collectors: int, exploration: Any, **numbers: int) -> None:
+def _check(model: Any, env_fn: Any, n_collectors: int, exploration: Any, **numbers: int) -> None:
     if not isinstance(model, OffPolicyAlgorithm):
         raise TypeError(
             f"learn takes an off-policy algorithm with a replay buffer, such as DQN or SAC, got {type(model).__name__}"
+        )
+    if not callable(env_fn):
+        raise TypeError(
+            f"env_fn must be a function that makes an env, which each collector calls, got {type(env_fn).__name__}: give "
+            'e.g. lambda: gym.make("CartPole-v1")'
         )
     for name, given in {"n_collectors": n_collectors, **numbers}.items():
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
