@@ -30,6 +30,7 @@ from sb3_extra_buffers.distributed.collector import Setup
 from sb3_extra_buffers.distributed.collectors import Collectors
 from sb3_extra_buffers.distributed.learning import _hand_over, _setups
 from sb3_extra_buffers.distributed.remote import RemoteShard, start_shards
+from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
 
@@ -94,6 +95,17 @@ class At(BaseCallback):
 
 
 # ---- the buffer
+
+
+def test_a_run_that_was_killed_when_not_all_shards_had_saved_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, arguments = spec_of(VECTORS), []
+    made = SimpleNamespace(options=lambda **_: made, remote=lambda *given: arguments.append(given))
+    monkeypatch.setattr(ray, "remote", lambda _: made)
+    start_shards(spec, 100, 2, folder=str(tmp_path))
+    Shard(*arguments[0]).checkpoint(background=False)
+    start_shards(spec, 100, 2, folder=str(tmp_path))
+    with pytest.raises(ValueError, match="is a checkpoint of 2 shards, and n_shards=1"):
+        start_shards(spec, 100, 1, folder=str(tmp_path))
 
 
 @pytest.mark.parametrize("space", [IMAGES, DICT], ids=["images", "dict"])
