@@ -262,6 +262,7 @@ class RayReplayBuffer(ReplayBuffer):
         :param wait: until it is on disk; otherwise a thread of each shard writes it
         """
         self._check_open()
+        self.flush()
         refs = [(remote, remote.start("checkpoint", background=not wait)) for remote in self._remotes]
         for remote, ref in refs:
             try:

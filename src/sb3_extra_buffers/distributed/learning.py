@@ -68,7 +68,8 @@ def learn(
     :param total_timesteps: transitions to collect, as for `model.learn`
     :param n_collectors: processes that step envs
     :param n_shards: processes that hold transitions; if the model has a RayReplayBuffer, its shards are used
-    :param callback: as for `model.learn`; its `locals` have `infos`, `rewards` and `dones` of a step, but no observations
+    :param callback: as for `model.learn`; its `locals` have `rewards`, `dones` and `infos` of a step, these with `episode` and
+        `is_success` only, but no observations
     :param log_interval: episodes from one line of the log to the next
     :param tb_log_name: name of the run for TensorBoard
     :param reset_num_timesteps: begin to count steps anew
