@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.buffers import NStepReplayBuffer
 
 from sb3_extra_buffers.compressed import (
@@ -212,6 +213,22 @@ def test_segments_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(CorruptDataError, match="is refused; at most"):
         shard.append(good)
     assert shard.state().size == 0
+
+
+def test_a_segment_whose_second_key_does_not_fit_changes_nothing() -> None:
+    spec, walk = spec_of(DICT), Walk(DICT)
+    shard = Shard(spec, 64, seed=0)
+    shard.append(segment_of(spec, walk, 64))
+    other = spec_of(spaces.Dict({**DICT.spaces, "vector": spaces.Box(-1, 1, (5,), np.float32)}))
+    buffer = other.make(64)
+    for _ in range(10):
+        observation = {"image": np.full((1, *IMAGES.shape), 9, np.uint8), "vector": np.zeros((1, 5), np.float32)}
+        buffer.add(observation, observation, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    with buffer._at_rest() as contents:
+        bad = wire.steps_to_wire(buffer, contents.slots, {})
+    with pytest.raises(CorruptDataError, match="those of the buffer are float32"):
+        shard.append(bad)
+    assert_batch(drawn(spec, shard, 64)[0], walk)
 
 
 def test_an_empty_shard_answers_with_nothing() -> None:

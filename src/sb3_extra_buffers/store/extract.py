@@ -171,16 +171,7 @@ def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | N
     """
     extract = extract if rows is None else extract.only(rows)
     heads, layout = extract.heads, extract.layout
-    if (layout.shape, layout.dtype) != (store.layout.shape, store.layout.dtype):
-        raise CorruptDataError(
-            f"A segment holds observations of {layout.dtype} {layout.shape}; those of the buffer are {store.layout.dtype} "
-            f"{store.layout.shape}"
-        )
-    if heads.shape != (len(cells), store.n_columns):
-        raise CorruptDataError(
-            f"A segment is damaged: {heads.shape[0]} cells of {heads.shape[1]} columns cannot fill {len(cells)} of "
-            f"{store.n_columns}"
-        )
+    check_extract(store, len(cells), extract)
     if isinstance(store, BlockStore) and store.can_receive(layout, extract.block_frames) and not encode:
         store.receive(
             np.ascontiguousarray(cells, np.int64), np.ascontiguousarray(heads), extract.table, extract.codings,
@@ -189,6 +180,21 @@ def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | N
         return
     written = np.flatnonzero(heads.any(axis=1) | store.is_written(cells))  # all others are zeros in both
     _copy(restored(extract), written, store, cells[written])
+
+
+def check_extract(store: Store, n_cells: int, extract: Extract) -> None:
+    """Raise CorruptDataError unless an extract has observations of a store's kind, for so many of its cells."""
+    heads, layout = extract.heads, extract.layout
+    if (layout.shape, layout.dtype) != (store.layout.shape, store.layout.dtype):
+        raise CorruptDataError(
+            f"A segment holds observations of {layout.dtype} {layout.shape}; those of the buffer are {store.layout.dtype} "
+            f"{store.layout.shape}"
+        )
+    if heads.shape != (n_cells, store.n_columns):
+        raise CorruptDataError(
+            f"A segment is damaged: {heads.shape[0]} cells of {heads.shape[1]} columns cannot fill {n_cells} of "
+            f"{store.n_columns}"
+        )
 
 
 def restored(extract: Extract) -> BlockStore:
