@@ -97,7 +97,9 @@ class At(BaseCallback):
 # ---- the buffer
 
 
-def test_a_run_that_was_killed_when_not_all_shards_had_saved_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_killed_when_not_all_shards_had_saved_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec, arguments = spec_of(VECTORS), []
     made = SimpleNamespace(options=lambda **_: made, remote=lambda *given: arguments.append(given))
     monkeypatch.setattr(ray, "remote", lambda _: made)
@@ -321,7 +323,7 @@ def test_what_learn_cannot_do_is_refused() -> None:
     model = DQN("MlpPolicy", cart_pole(), **quick())
     with pytest.raises(TypeError, match="off-policy algorithm"):
         distributed.learn(PPO("MlpPolicy", cart_pole()), cart_pole, 100)  # type: ignore[type-var]
-    with pytest.raises(TypeError, match="env_fn must be a function that makes an env.*, got str"):
+    with pytest.raises(TypeError, match=r"env_fn must be a function that makes an env.*, got str"):
         distributed.learn(model, "CartPole-v1", 100)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_collectors must be a whole number"):
         distributed.learn(model, cart_pole, 100, n_collectors=0)

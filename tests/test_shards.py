@@ -25,6 +25,7 @@ from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
 from sb3_extra_buffers.segments.runs import put_run
 from sb3_extra_buffers.store import extract
+from sb3_extra_buffers.store.format import Section, write_segment
 
 from .experience import ACTIONS, DICT, EPISODE, IMAGES, VECTORS, Walk, assert_batch
 
@@ -229,6 +230,35 @@ def test_a_segment_whose_second_key_does_not_fit_changes_nothing() -> None:
     with pytest.raises(CorruptDataError, match="those of the buffer are float32"):
         shard.append(bad)
     assert_batch(drawn(spec, shard, 64)[0], walk)
+
+
+def forged(data: wire.Wire, name: str, at: int) -> wire.Wire:
+    """A segment with a wrong bit in a section, and the right checksums."""
+    segment, made = wire.steps_from_wire(data).segment, []
+    for one in segment.header["sections"]:
+        section = bytearray(b"".join(segment.parts(one["name"])))
+        if one["name"] == name:
+            section[at] ^= 32
+        about = {key: value for key, value in one.items() if key not in ("name", "bytes")}
+        made.append(Section(one["name"], len(section), [bytes(section)], about))
+    outbox: Any = wire.Outbox()
+    write_segment(outbox, {key: value for key, value in segment.header.items() if key != "sections"}, made)
+    message: wire.Wire = outbox.message()
+    return message
+
+
+def test_a_forged_segment_whose_second_key_cannot_be_decoded_changes_nothing() -> None:
+    spec, walk, n_refused = spec_of(DICT), Walk(DICT, 2), 0
+    held, good = (segment_of(spec, walk, 64) for _ in range(2))
+    for at in range(-90, -50, 4):
+        shard = Shard(spec, 128, seed=0)
+        shard.append(held)
+        try:
+            shard.append(forged(good, "leaf/vector/frames", at))
+        except CorruptDataError:
+            n_refused += 1
+            assert_batch(drawn(spec, shard, 64)[0], walk)
+    assert n_refused > 0
 
 
 def test_an_empty_shard_answers_with_nothing() -> None:
