@@ -82,6 +82,18 @@ def test_a_collector_stores_what_sb3_would(algorithm: Any) -> None:
     assert episodes == [info["r"] for info in plain.ep_info_buffer]
 
 
+def test_a_collector_that_begins_again_sees_other_episodes() -> None:
+    setup = setup_of(model_of(DQN), seed=5)
+    shard, seen = Shard(setup.spec, 500), []
+    for life in (0, 0, 1):
+        collector = Collector()
+        collector.begin(setup, [shard], life)
+        collector.collect(Order(10, 0, 1000, 0), weights_of(model_of(DQN)))
+        seen.append(shard._buffer.observations[10 * len(seen) : 10 * len(seen) + 10].copy())
+    assert np.array_equal(seen[0], seen[1])
+    assert not np.array_equal(seen[0], seen[2])
+
+
 def test_new_weights_are_used() -> None:
     model = model_of(DQN, learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0)
     setup = setup_of(model)

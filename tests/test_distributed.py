@@ -11,12 +11,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -26,7 +28,9 @@ from sb3_extra_buffers import distributed, load_buffer, resume
 from sb3_extra_buffers.compressed import CompressedHerReplayBuffer, CompressedReplayBuffer
 from sb3_extra_buffers.distributed.collector import Setup
 from sb3_extra_buffers.distributed.collectors import Collectors
+from sb3_extra_buffers.distributed.learning import _hand_over, _setups
 from sb3_extra_buffers.distributed.remote import RemoteShard, start_shards
+from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
 
@@ -93,6 +97,19 @@ class At(BaseCallback):
 # ---- the buffer
 
 
+def test_a_run_that_was_killed_when_not_all_shards_had_saved_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, arguments = spec_of(VECTORS), []
+    made = SimpleNamespace(options=lambda **_: made, remote=lambda *given: arguments.append(given))
+    monkeypatch.setattr(ray, "remote", lambda _: made)
+    start_shards(spec, 100, 2, folder=str(tmp_path))
+    Shard(*arguments[0]).checkpoint(background=False)
+    start_shards(spec, 100, 2, folder=str(tmp_path))
+    with pytest.raises(ValueError, match="is a checkpoint of 2 shards, and n_shards=1"):
+        start_shards(spec, 100, 1, folder=str(tmp_path))
+
+
 @pytest.mark.parametrize("space", [IMAGES, DICT], ids=["images", "dict"])
 def test_what_is_added_is_sampled(space: Any, tmp_path: Path) -> None:
     walk = Walk(space, 2)
@@ -117,7 +134,7 @@ def test_what_is_added_is_sampled(space: Any, tmp_path: Path) -> None:
     buffer.reset()
     assert buffer.size() == 0
     with pytest.raises(ValueError, match="The shards are empty"):
-        buffer.sample(8)
+        buffer.sample(32)  # and no ShardLostWarning
     pids = [pid_of(handle) for handle in buffer.shards]
     buffer.close()
     assert all(map(is_gone, pids))
@@ -133,12 +150,29 @@ def test_sb3_trains_with_it_as_with_its_own(tmp_path: Path) -> None:
     )  # fmt: skip
     model.learn(300)
     assert model._n_updates == 50
-    assert model.replay_buffer.size() >= 296
+    assert model.replay_buffer.size() == 296
+    model.replay_buffer.checkpoint()  # with the steps that have not travelled yet
+    assert model.replay_buffer.size() == 300
     model.save_replay_buffer(tmp_path / "buffer.pkl")
     model.replay_buffer.close()
     model.load_replay_buffer(tmp_path / "buffer.pkl")
     model.learn(100, reset_num_timesteps=False)
     model.replay_buffer.close()
+
+
+def test_shards_have_room_for_all_that_a_buffer_held() -> None:
+    """Handed over, and pickled: every transition once, also if the buffer is full."""
+    n = 40_000
+    held = ReplayBuffer(n, VECTORS, ACTIONS, "cpu")
+    held.rewards[:, 0], held.full = np.arange(n), True
+    buffer = distributed.RayReplayBuffer(n, VECTORS, ACTIONS, "cpu", n_shards=2)
+    _hand_over(held, buffer)
+    assert [state.size for state in buffer.states()] == [n // 2, n // 2]
+    pickled = pickle.dumps(buffer)
+    buffer.close()
+    copied = pickle.loads(pickled)
+    assert sorted(copied.to_local().rewards.reshape(-1).tolist()) == list(range(n))
+    copied.close()
 
 
 def test_prioritized_learning_over_shards() -> None:
@@ -157,8 +191,12 @@ def test_prioritized_learning_over_shards() -> None:
 
 def test_wrong_arguments_are_refused_before_anything_starts() -> None:
     make = distributed.RayReplayBuffer
-    with pytest.raises(ValueError, match="n_shards must be a number from 1 on"):
+    with pytest.raises(ValueError, match="n_shards must be a whole number from 1 on"):
         make(100, IMAGES, ACTIONS, n_shards=0)
+    with pytest.raises(ValueError, match=r"prefetch must be a whole number from 0 on, got 1\.5"):
+        make(100, IMAGES, ACTIONS, prefetch=1.5)
+    with pytest.raises(ValueError, match="timeout must be a number from 0 on, got nan"):
+        make(100, IMAGES, ACTIONS, timeout=float("nan"))
     with pytest.raises(ValueError, match="cannot share 3 transitions"):
         make(3, IMAGES, ACTIONS, n_shards=4)
     with pytest.raises(TypeError, match="hindsight"):
@@ -240,13 +278,13 @@ def test_learn_with_several_envs_and_noise_of_each_collector() -> None:
 
     from stable_baselines3.common.noise import NormalActionNoise
 
-    model = SAC("MlpPolicy", make_env("Pendulum-v1"), train_freq=1, gradient_steps=-1, batch_size=16, **quick())
+    model = SAC("MlpPolicy", make_env("Pendulum-v1"), train_freq=1, gradient_steps=-1, **quick())
     noise = [NormalActionNoise(np.zeros(1), np.full(1, 0.1))]
     held = model.replay_buffer
     model.learn(20)  # what the model has already is handed over
     distributed.learn(model, two, 150, callback=lambda *_: model.num_timesteps < 130, push_steps=10, exploration=noise)
     assert model.num_timesteps == 130  # the callback has stopped it
-    assert model._n_updates == 29
+    assert model._n_updates == 29  # as many as SB3 takes, although a batch has 256 transitions
     assert np.array_equal(model.replay_buffer.to_local().rewards[:20], held.rewards[:20])
     model.replay_buffer.close()
 
@@ -272,10 +310,21 @@ def test_an_error_ends_what_was_started_and_nothing_else() -> None:
     ray.kill(other)
 
 
+def test_every_collector_of_every_learn_has_its_own_seed() -> None:
+    model = DQN("MlpPolicy", cart_pole(), **quick())
+    buffer: Any = SimpleNamespace(spec=setup_of(model).spec)
+    first = [one.seed for one in _setups(model, cart_pole, buffer, 64, 3, None)]
+    model.num_timesteps = 1000
+    second = [one.seed for one in _setups(model, cart_pole, buffer, 64, 3, None)]
+    assert len({*first, *second}) == 6
+
+
 def test_what_learn_cannot_do_is_refused() -> None:
     model = DQN("MlpPolicy", cart_pole(), **quick())
     with pytest.raises(TypeError, match="off-policy algorithm"):
         distributed.learn(PPO("MlpPolicy", cart_pole()), cart_pole, 100)  # type: ignore[type-var]
+    with pytest.raises(TypeError, match=r"env_fn must be a function that makes an env.*, got str"):
+        distributed.learn(model, "CartPole-v1", 100)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_collectors must be a whole number"):
         distributed.learn(model, cart_pole, 100, n_collectors=0)
     with pytest.raises(ValueError, match="an entry for each of the 2 collectors"):

@@ -11,7 +11,7 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RayActorError
 
-from sb3_extra_buffers.distributed.pool import Pool
+from sb3_extra_buffers.distributed.pool import Pool, _Source
 from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.distributed.spec import BufferSpec
 from sb3_extra_buffers.errors import EmptyShardsError, ShardLostWarning
@@ -77,6 +77,22 @@ def test_all_transitions_of_all_shards_are_drawn_alike(sizes: list[int], prefetc
     counts = np.bincount(rewards_of(pool_of(spec_of(VECTORS), shards, prefetch=prefetch), 2 * n), minlength=n)
     expected = 64.0
     assert ((counts - expected) ** 2 / expected).sum() < chi_square_bound(max(n, 2))
+
+
+def test_a_small_shard_gets_its_whole_share_with_short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers are used up in the midst of a batch all the time: which shard comes next must not depend on that."""
+
+    def place(self: _Source, _: Any, n: int, __: int) -> None:
+        self.rows = self.numbers = np.arange(n)
+        self.state, self.weight = self.shard.shard.state(), float(self.shard.size)
+
+    monkeypatch.setattr(_Source, "place", place)
+    monkeypatch.setattr(Nearby, "start", lambda _, __, n: n)  # what is drawn does not matter here, so many batches are quick
+    shards, _ = filled(spec_of(VECTORS), [60, 8])
+    pool = pool_of(spec_of(VECTORS), shards, batch_size=16, prefetch=1)
+    counts = np.bincount(np.concatenate([pool.take()[1] for _ in range(3000)]), minlength=2)
+    expected = 3000 * 16 * np.array([60, 8]) / 68
+    assert ((counts - expected) ** 2 / expected).sum() < chi_square_bound(2)
 
 
 def test_priorities_count_over_all_shards() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.buffers import NStepReplayBuffer
 
 from sb3_extra_buffers.compressed import (
@@ -24,6 +25,7 @@ from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
 from sb3_extra_buffers.segments.runs import put_run
 from sb3_extra_buffers.store import extract
+from sb3_extra_buffers.store.format import Section, write_segment
 
 from .experience import ACTIONS, DICT, EPISODE, IMAGES, VECTORS, Walk, assert_batch
 
@@ -212,6 +214,51 @@ def test_segments_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(CorruptDataError, match="is refused; at most"):
         shard.append(good)
     assert shard.state().size == 0
+
+
+def test_a_segment_whose_second_key_does_not_fit_changes_nothing() -> None:
+    spec, walk = spec_of(DICT), Walk(DICT)
+    shard = Shard(spec, 64, seed=0)
+    shard.append(segment_of(spec, walk, 64))
+    other = spec_of(spaces.Dict({**DICT.spaces, "vector": spaces.Box(-1, 1, (5,), np.float32)}))
+    buffer = other.make(64)
+    for _ in range(10):
+        observation = {"image": np.full((1, *IMAGES.shape), 9, np.uint8), "vector": np.zeros((1, 5), np.float32)}
+        buffer.add(observation, observation, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
+    with buffer._at_rest() as contents:
+        bad = wire.steps_to_wire(buffer, contents.slots, {})
+    with pytest.raises(CorruptDataError, match="those of the buffer are float32"):
+        shard.append(bad)
+    assert_batch(drawn(spec, shard, 64)[0], walk)
+
+
+def forged(data: wire.Wire, name: str, at: int) -> wire.Wire:
+    """A segment with a wrong bit in a section, and the right checksums."""
+    segment, made = wire.steps_from_wire(data).segment, []
+    for one in segment.header["sections"]:
+        section = bytearray(b"".join(segment.parts(one["name"])))
+        if one["name"] == name:
+            section[at] ^= 32
+        about = {key: value for key, value in one.items() if key not in ("name", "bytes")}
+        made.append(Section(one["name"], len(section), [bytes(section)], about))
+    outbox: Any = wire.Outbox()
+    write_segment(outbox, {key: value for key, value in segment.header.items() if key != "sections"}, made)
+    message: wire.Wire = outbox.message()
+    return message
+
+
+def test_a_forged_segment_whose_second_key_cannot_be_decoded_changes_nothing() -> None:
+    spec, walk, n_refused = spec_of(DICT), Walk(DICT, 2), 0
+    held, good = (segment_of(spec, walk, 64) for _ in range(2))
+    for at in range(-90, -50, 4):
+        shard = Shard(spec, 128, seed=0)
+        shard.append(held)
+        try:
+            shard.append(forged(good, "leaf/vector/frames", at))
+        except CorruptDataError:
+            n_refused += 1
+            assert_batch(drawn(spec, shard, 64)[0], walk)
+    assert n_refused > 0
 
 
 def test_an_empty_shard_answers_with_nothing() -> None:

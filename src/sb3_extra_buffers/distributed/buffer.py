@@ -8,6 +8,7 @@ Above: learning. Below: pool and remote.
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from collections import deque
@@ -81,15 +82,11 @@ class RayReplayBuffer(ReplayBuffer):
         **arguments: Any,
     ) -> None:
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)  # SB3's would allocate arrays
-        numbers = {
-            "n_shards": (n_shards, 1),
-            "prefetch": (prefetch, 0),
-            "push_steps": (push_steps, 1),
-            "timeout": (timeout, 0),
-        }
-        for name, (given, least) in numbers.items():
-            if isinstance(given, bool) or not isinstance(given, (int, float, np.number)) or given < least:
-                raise ValueError(f"{name} must be a number from {least} on, got {given!r}")
+        for name, given, least in (("n_shards", n_shards, 1), ("prefetch", prefetch, 0), ("push_steps", push_steps, 1)):
+            if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < least:
+                raise ValueError(f"{name} must be a whole number from {least} on, got {given!r}")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.number)) or not timeout >= 0:
+            raise ValueError(f"timeout must be a number from 0 on, got {timeout!r}")
         if buffer_size < n_shards:
             raise ValueError(f"{n_shards} shards cannot share {buffer_size} transitions: give a larger buffer_size")
         made_class = replay_buffer_class or BufferSpec.default_class(observation_space, prioritized=self._prioritized)
@@ -174,8 +171,7 @@ class RayReplayBuffer(ReplayBuffer):
         self._drop_staging()
         for remote in self._remotes:
             remote.call("reset")
-        if self._pool is not None:
-            self._pool.forget()
+        self._pool = None  # it would take shards that begin anew for lost ones
 
     def _drop_staging(self) -> None:
         while self._under_way:
@@ -242,19 +238,20 @@ class RayReplayBuffer(ReplayBuffer):
         while self._under_way:
             self._wait_for_oldest()
         shard = Shard(self.spec, self.n_transitions)
-        for data in self._dumps():
+        for data in itertools.chain(*self._dumps()):
             shard.append(data, keep_priorities=True)
         return shard._buffer
 
-    def _dumps(self) -> list[Wire]:
-        """All transitions of all shards."""
-        found = []
+    def _dumps(self) -> list[list[Wire]]:
+        """All transitions, by shard."""
+        found: list[list[Wire]] = []
         for remote in self._remotes:
+            found.append([])
             begin, left = 0, 1
             while left:
                 data, left = remote.call("dump", begin)
                 begin += _steps_in(data)
-                found.append(data)
+                found[-1].append(data)
         return found
 
     # ---- checkpoints, closing, pickling
@@ -265,6 +262,7 @@ class RayReplayBuffer(ReplayBuffer):
         :param wait: until it is on disk; otherwise a thread of each shard writes it
         """
         self._check_open()
+        self.flush()
         refs = [(remote, remote.start("checkpoint", background=not wait)) for remote in self._remotes]
         for remote, ref in refs:
             try:
@@ -312,8 +310,9 @@ class RayReplayBuffer(ReplayBuffer):
         dumped = state.pop("_dumped")
         self.__dict__.update(state)
         self._open(None)
-        for i, data in enumerate(dumped):
-            self._remotes[i % len(self._remotes)].call("append", data, keep_priorities=True)
+        for remote, parts in zip(self._remotes, dumped, strict=True):  # each has room for what was in one
+            for data in parts:
+                remote.call("append", data, keep_priorities=True)
 
 
 def _close(started: list[Any]) -> None:

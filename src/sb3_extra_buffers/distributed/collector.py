@@ -30,6 +30,8 @@ from sb3_extra_buffers.distributed.wire import Wire, steps_to_wire
 
 #: What SB3 reads of an info: statistics of a finished episode. The rest does not travel.
 _INFO_KEYS = ("episode", "is_success")
+#: More than a collector has envs, which are seeded by the numbers behind its seed.
+_SEEDS_PER_LIFE = 10_000
 
 
 class Target(Protocol):
@@ -132,10 +134,11 @@ class Collector:
         self._model: Any = None
         self._version = -1
 
-    def begin(self, setup: Setup, targets: Sequence[Target]) -> int:
+    def begin(self, setup: Setup, targets: Sequence[Target], life: int = 0) -> int:
         """Make the envs and the model. Returns the number of envs.
 
         :param targets: the shards
+        :param life: how often it has begun before: with the same seed it would send the same transitions again
         """
         th.set_num_threads(1)  # a batch of observations is small, and other collectors use the other cores
         env = setup.env_fn()
@@ -149,7 +152,7 @@ class Collector:
             raise vec_normalize_refused("env_fn")
         _explore_by(model, setup.exploration)
         if setup.seed is not None:
-            model.set_random_seed(setup.seed)
+            model.set_random_seed(setup.seed + _SEEDS_PER_LIFE * life)
         model.replay_buffer = spec.make(steps, model.n_envs)
         first = setup.number % len(targets)
         self._model, self._targets = model, itertools.cycle([*targets[first:], *targets[:first]])

@@ -51,12 +51,14 @@ class _Worker:
         self.deaths = 0
         self.deadline = 0.0
         self.beginning: Any = None
+        self._n_begun = 0
         self.begin()
 
     def begin(self) -> None:
         """Let it make its envs and its model. `beginning` is there until it has."""
         self.placed.clear()
-        self.beginning = self.handle.begin.remote(self._setup, self._targets)
+        self.beginning = self.handle.begin.remote(self._setup, self._targets, self._n_begun)
+        self._n_begun += 1
         self.wait_from_now()
 
     def wait_from_now(self) -> None:

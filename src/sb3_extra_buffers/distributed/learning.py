@@ -68,7 +68,8 @@ def learn(
     :param total_timesteps: transitions to collect, as for `model.learn`
     :param n_collectors: processes that step envs
     :param n_shards: processes that hold transitions; if the model has a RayReplayBuffer, its shards are used
-    :param callback: as for `model.learn`; its `locals` have `infos`, `rewards` and `dones` of a step, but no observations
+    :param callback: as for `model.learn`; its `locals` have `rewards`, `dones` and `infos` of a step, these with `episode` and
+        `is_success` only, but no observations
     :param log_interval: episodes from one line of the log to the next
     :param tb_log_name: name of the run for TensorBoard
     :param reset_num_timesteps: begin to count steps anew
@@ -87,6 +88,7 @@ def learn(
     """
     _check(
         model,
+        env_fn,
         n_collectors,
         exploration,
         push_steps=push_steps,
@@ -147,7 +149,7 @@ def _train(
 def _did_train(model: Any, gradient_steps: int) -> bool:
     """Train, unless the shards were lost and have not been refilled yet."""
     try:
-        if model.replay_buffer.can_sample(model.batch_size):
+        if model.replay_buffer.can_sample(1):  # fewer than a batch are enough for SB3 too
             model.train(batch_size=model.batch_size, gradient_steps=gradient_steps)
             return True
     except EmptyShardsError:
@@ -174,10 +176,15 @@ class _Saver:
         self._saved_at = self._model.num_timesteps
 
 
-def _check(model: Any, n_collectors: int, exploration: Any, **numbers: int) -> None:
+def _check(model: Any, env_fn: Any, n_collectors: int, exploration: Any, **numbers: int) -> None:
     if not isinstance(model, OffPolicyAlgorithm):
         raise TypeError(
             f"learn takes an off-policy algorithm with a replay buffer, such as DQN or SAC, got {type(model).__name__}"
+        )
+    if not callable(env_fn):
+        raise TypeError(
+            f"env_fn must be a function that makes an env, which each collector calls, got {type(env_fn).__name__}: give "
+            'e.g. lambda: gym.make("CartPole-v1")'
         )
     for name, given in {"n_collectors": n_collectors, **numbers}.items():
         if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or given < 1:
@@ -218,9 +225,13 @@ def _hand_over(held: Any, buffer: RayReplayBuffer) -> None:
     if not held.size() or any(state.size for state in buffer.states()):
         return
     source = held if isinstance(held, CompressedObservations) else compress_buffer(held)
+    n = len(buffer._remotes)
     with source._at_rest() as contents:
-        for first, last in contents.edges(0, contents.n_steps):
-            buffer.push(steps_to_wire(source, contents.slots[first:last], {}))
+        for turn, (first, last) in enumerate(contents.edges(0, contents.n_steps)):
+            # A part of each segment for each shard: one shard alone has no room for all.
+            for i, slots in enumerate(np.array_split(contents.slots[first:last], n)):
+                data = steps_to_wire(source, slots, {})
+                buffer._remotes[(i + turn) % n].call("append", data, keep_priorities=True)
 
 
 def _setups(
@@ -229,13 +240,18 @@ def _setups(
     file = BytesIO()
     model.save(file)
     saved = np.frombuffer(file.getvalue(), np.uint8)
-    seeds = [None if model.seed is None else model.seed + 1000 * (i + 1) for i in range(n_collectors)]
+    # Another `learn`, also after `resume`, must not see the same episodes again.
+    seeds = [None if model.seed is None else _seed(model.seed, model.num_timesteps, i) for i in range(n_collectors)]
     return [
         Setup(
             type(model), saved, env_fn, buffer.spec, push_steps, i, None if exploration is None else exploration[i], seeds[i]
         )
         for i in range(n_collectors)
     ]  # fmt: skip
+
+
+def _seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0]) >> 1
 
 
 def _cpus(given: float | None, n_collectors: int) -> float:

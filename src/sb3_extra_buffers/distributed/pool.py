@@ -131,14 +131,18 @@ class Pool:
         return slots, shards, numbers
 
     def _labels(self, n: int) -> Ints:
-        """The shards of the next transitions, up to the first one whose answer is used up."""
+        """The shards of the next transitions, up to the one that uses up an answer.
+
+        Not up to one for which nothing is left: that one would be drawn anew, and a shard with short answers miss it.
+        """
         weights = np.array([source.weight for source in self._sources])
         left = np.array([len(source.rows) for source in self._sources])
         labels: Ints = (
             self._rng.choice(len(weights), n, p=weights / weights.sum()) if len(weights) > 1 else np.zeros(n, np.int64)
         )
-        for i in np.flatnonzero(np.bincount(labels, minlength=len(left)) > left).tolist():
-            labels = labels[: np.flatnonzero(labels == i)[left[i]]] if (labels == i).sum() > left[i] else labels
+        for i in np.flatnonzero(left).tolist():
+            at = np.flatnonzero(labels == i)
+            labels = labels[: at[left[i] - 1] + 1] if len(at) >= left[i] else labels
         return labels
 
     def _refill(self) -> None:

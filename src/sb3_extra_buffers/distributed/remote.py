@@ -30,14 +30,18 @@ def start_shards(
 
     :param folder: for their checkpoints, each in a folder of its own there
     """
+    folders = [None if folder is None else f"{folder}/shard-{i}" for i in range(n_shards)]
     there = 0 if folder is None else len(list(Path(folder).glob("shard-*")))
     if there not in (0, n_shards):
         raise ValueError(f"{folder} is a checkpoint of {there} shards, and n_shards={n_shards}: give n_shards={there}")
+    for one in folders:
+        if one is not None:  # all at once: a run that is killed before each has written something can be resumed
+            Path(one).mkdir(parents=True, exist_ok=True)
     made: Any = ray.remote(Shard).options(max_restarts=-1, num_cpus=0, scheduling_strategy="SPREAD")
     sizes = [buffer_size // n_shards + (i < buffer_size % n_shards) for i in range(n_shards)]
     return [
-        made.remote(spec, size, None if folder is None else f"{folder}/shard-{i}", None if seed is None else seed + i)
-        for i, size in enumerate(sizes)
+        made.remote(spec, size, where, None if seed is None else seed + i)
+        for i, (size, where) in enumerate(zip(sizes, folders, strict=True))
     ]
 
 

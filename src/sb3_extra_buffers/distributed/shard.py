@@ -27,7 +27,7 @@ from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.persistence import load_buffer
 from sb3_extra_buffers.segments.folders import is_checkpoint
 from sb3_extra_buffers.segments.runs import Ints, StoredRun, put_run
-from sb3_extra_buffers.store.extract import restored
+from sb3_extra_buffers.store.extract import check_to_the_end
 
 #: Numbers begin at a random multiple of the size, one of so many: those of an earlier life are not taken for the shard's own.
 _LIVES = 1 << 16
@@ -151,9 +151,9 @@ class Shard:
                     f"{(run.n_envs, *array.shape[2:])}"
                 )
         if len(target.leaves) > 1:  # what fails at the second key must not have written the first
-            for key in target.leaves:
+            for key, leaf in target.leaves.items():
                 with run.extract(key) as extract:
-                    restored(extract)
+                    check_to_the_end(leaf.store, run.count * run.n_envs, extract)
 
     def update_priorities(self, numbers: Ints, errors: NDArray[np.float32]) -> None:
         """Give transitions the priority of their error; those that are gone are left out.

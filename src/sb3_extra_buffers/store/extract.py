@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,18 +170,9 @@ def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | N
     :param encode: encode again instead of copying blocks
     """
     extract = extract if rows is None else extract.only(rows)
-    heads, layout = extract.heads, extract.layout
-    if (layout.shape, layout.dtype) != (store.layout.shape, store.layout.dtype):
-        raise CorruptDataError(
-            f"A segment holds observations of {layout.dtype} {layout.shape}; those of the buffer are {store.layout.dtype} "
-            f"{store.layout.shape}"
-        )
-    if heads.shape != (len(cells), store.n_columns):
-        raise CorruptDataError(
-            f"A segment is damaged: {heads.shape[0]} cells of {heads.shape[1]} columns cannot fill {len(cells)} of "
-            f"{store.n_columns}"
-        )
-    if isinstance(store, BlockStore) and store.can_receive(layout, extract.block_frames) and not encode:
+    heads = extract.heads
+    check_extract(store, len(cells), extract)
+    if _can_copy_blocks(store, extract) and not encode:
         store.receive(
             np.ascontiguousarray(cells, np.int64), np.ascontiguousarray(heads), extract.table, extract.codings,
             extract.parts(), extract.chosen,
@@ -189,6 +180,34 @@ def put_extract(store: Store, cells: Cells, extract: Extract, *, rows: Cells | N
         return
     written = np.flatnonzero(heads.any(axis=1) | store.is_written(cells))  # all others are zeros in both
     _copy(restored(extract), written, store, cells[written])
+
+
+def check_to_the_end(store: Store, n_cells: int, extract: Extract) -> None:
+    """Raise all that `put_extract` would raise, before anything is put."""
+    check_extract(store, n_cells, extract)
+    source = restored(extract)
+    if not _can_copy_blocks(store, extract):
+        for _, _ in _read_in_parts(source, np.arange(n_cells), 1):
+            pass
+
+
+def check_extract(store: Store, n_cells: int, extract: Extract) -> None:
+    """Raise CorruptDataError unless an extract has observations of a store's kind, for so many of its cells."""
+    heads, layout = extract.heads, extract.layout
+    if (layout.shape, layout.dtype) != (store.layout.shape, store.layout.dtype):
+        raise CorruptDataError(
+            f"A segment holds observations of {layout.dtype} {layout.shape}; those of the buffer are {store.layout.dtype} "
+            f"{store.layout.shape}"
+        )
+    if heads.shape != (n_cells, store.n_columns):
+        raise CorruptDataError(
+            f"A segment is damaged: {heads.shape[0]} cells of {heads.shape[1]} columns cannot fill {n_cells} of "
+            f"{store.n_columns}"
+        )
+
+
+def _can_copy_blocks(store: Store, extract: Extract) -> TypeGuard[BlockStore]:
+    return isinstance(store, BlockStore) and store.can_receive(extract.layout, extract.block_frames)
 
 
 def restored(extract: Extract) -> BlockStore:
@@ -221,18 +240,24 @@ def _copy(source: Store, cells: Cells, target: Store, to: Cells) -> None:
     """Copy observations in the given order. Whole steps are written as steps, so that columns share frames."""
     n = target.n_streams
     is_steps = len(to) % n == 0 and bool(np.all(to.reshape(-1, n) == to[::n, None] // n * n + np.arange(n)))
-    columns = tuple(range(source.n_columns))
-    at_once = max(_COPIED_BYTES // max(source.layout.observation_bytes * len(columns) * n, 1), 1) * n
-    for first in range(0, len(cells), at_once):
-        some, into = cells[first : first + at_once], to[first : first + at_once]
-        values = [on_host(one) for one in source.read_columns(columns, np.ascontiguousarray(some))]
+    for first, values in _read_in_parts(source, cells, n):
+        into = to[first : first + len(values[0])]
         if is_steps:
-            for i in range(0, len(some), n):
+            for i in range(0, len(into), n):
                 target.write_step(int(into[i]) // n, tuple(np.ascontiguousarray(one[i : i + n]) for one in values))
             continue
-        for i in range(len(some)):
+        for i in range(len(into)):
             for column, one in enumerate(values):
                 target.write(column, into[i : i + 1], one[i : i + 1])
+
+
+def _read_in_parts(source: Store, cells: Cells, multiple: int) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    """All columns of cells, some cells at a time, and which is the first of them."""
+    columns = tuple(range(source.n_columns))
+    at_once = max(_COPIED_BYTES // max(source.layout.observation_bytes * len(columns) * multiple, 1), 1) * multiple
+    for first in range(0, len(cells), at_once):
+        some = np.ascontiguousarray(cells[first : first + at_once])
+        yield first, [on_host(one) for one in source.read_columns(columns, some)]
 
 
 def on_host(values: Any) -> NDArray[Any]:
