@@ -99,10 +99,15 @@ def _with_short_lengths(values: Items, lengths: Items) -> tuple[Items, Items]:
     longest = int(np.iinfo(_SHORT).max)
     if lengths.itemsize == 1:
         return values, lengths
-    parts = (lengths.astype(np.int64) + longest - 1) // longest
-    count = int(parts.sum())
+    long = np.flatnonzero(lengths > longest)  # few: dividing all lengths would take longer than finding the runs
+    more = (lengths[long] - 1) // longest
+    count = len(values) + int(more.sum(dtype=np.uint64))
     if count > _MOST_RUNS or count * (values.itemsize + 1) >= values.nbytes + lengths.nbytes:
         return values, lengths
+    last = lengths.astype(_SHORT)  # what is left for the last part of a run
+    last[long] = lengths[long] - more * longest
+    parts = np.ones(len(values), np.intp)
+    parts[long] += more.astype(np.intp)
     short = np.full(count, longest, _SHORT)
-    short[np.cumsum(parts) - 1] = (lengths.astype(np.int64) - 1) % longest + 1  # what is left for the last part
+    short[np.cumsum(parts) - 1] = last
     return np.repeat(values, parts), short
