@@ -4,7 +4,7 @@
 
 SB3's code indexes six arrays with the same slots and envs, and copies each result into a tensor. A BatchView has the columns
 of the buffer, but finds the cells of the other four arrays once, takes their rows by cell, and lets tensors use the memory of
-these new arrays. What is drawn and computed is up to SB3's code. On vectors, sample(32) takes 0.63x of the time without it.
+these new arrays. What is drawn and computed is up to SB3's code. Of vectors, sample(32) takes 0.66x of the time without it.
 """
 
 from __future__ import annotations
