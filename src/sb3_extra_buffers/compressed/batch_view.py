@@ -2,9 +2,9 @@
 
     slots, envs  ->  SB3's `_get_samples`, with a BatchView in the place of the buffer  ->  tensors
 
-SB3's code indexes six arrays with the same slots and envs, and copies each result into a tensor. A BatchView has the columns
-of the buffer, but finds the cells of the other four arrays once, takes their rows by cell, and lets tensors use the memory of
-these new arrays. What is drawn and computed is up to SB3's code. Of vectors, sample(32) takes 0.66x of the time without it.
+SB3's code indexes six arrays with the same slots and envs, and copies each result into a tensor. A BatchView reads both columns
+of a leaf at once, finds the cells of the other four arrays once, takes their rows by cell, and lets tensors use the memory of
+these new arrays. What is drawn and computed is up to SB3's code.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _KNOWN: frozenset[Any] = frozenset({ReplayBuffer._get_samples.__code__, DictRepl
 
 
 class _Drawn:
-    """The slots and envs of the batch that is being made, and their cells."""
+    """The slots and envs of the batch that is being made, their cells, and columns that were read and not asked for yet."""
 
-    __slots__ = ("cells", "envs", "n_envs", "slots")
+    __slots__ = ("ahead", "cells", "envs", "n_envs", "slots")
 
     def __init__(self, n_envs: int) -> None:
         self.n_envs = n_envs
@@ -39,6 +39,7 @@ class _Drawn:
         self.slots: Any = None
         self.envs: Any = None
         self.cells: Any = None
+        self.ahead: dict[int, Any] = {}
 
     def is_same(self, index: Any) -> bool:
         """Whether the index has the slots and envs of this batch. The first index sets them."""
@@ -66,6 +67,29 @@ class _Rows:
         return values
 
 
+class _Column:
+    """A column of a leaf. What is read first reads the other column, too: they share most frames."""
+
+    __slots__ = ("_columns", "_drawn", "_number")
+
+    def __init__(self, columns: tuple[ArrayView, ArrayView], number: int, drawn: _Drawn) -> None:
+        self._columns, self._number, self._drawn = columns, number, drawn
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        drawn, column = self._drawn, self._columns[self._number]
+        if not drawn.is_same(index):
+            return column[index]
+        key = id(column)
+        if key not in drawn.ahead:
+            try:
+                read = column.leaf.store.read_columns((0, 1), drawn.slots, drawn.envs)
+            except IndexError:  # negative or out of bounds: as in NumPy
+                return column[index]
+            drawn.ahead.update(zip(map(id, self._columns), read, strict=True))
+        values: NDArray[Any] = drawn.ahead.pop(key).astype(column.dtype, copy=False)
+        return values
+
+
 class BatchView:
     """Stands in for a replay buffer in SB3's `_get_samples`. Not for several threads at a time.
 
@@ -83,7 +107,15 @@ class BatchView:
         self._normalize_obs, self._normalize_reward = buffer._normalize_obs, buffer._normalize_reward
         self.actions, self.rewards = self._rows(buffer.actions), self._rows(buffer.rewards)
         self.dones, self.timeouts = self._rows(buffer.dones), self._rows(buffer.timeouts)
-        self.observations, self.next_observations = buffer.observations, buffer.next_observations
+        self._viewed = buffer.observations, buffer.next_observations
+        self.observations, self.next_observations = (self._columns(number) for number in range(2))
+
+    def _columns(self, number: int) -> Any:
+        """What SB3 reads a column from, or a dict of these."""
+        obs, next_obs = self._viewed
+        if isinstance(obs, Mapping):
+            return {key: _Column((obs[key], next_obs[key]), number, self._drawn) for key in obs}
+        return _Column((obs, next_obs), number, self._drawn)
 
     def _rows(self, array: NDArray[Any]) -> _Rows:
         return _Rows(array, self._drawn)
@@ -103,7 +135,7 @@ class BatchView:
         return (
             buffer.actions is self.actions.array and buffer.rewards is self.rewards.array
             and buffer.dones is self.dones.array and buffer.timeouts is self.timeouts.array
-            and buffer.observations is self.observations and buffer.next_observations is self.next_observations
+            and buffer.observations is self._viewed[0] and buffer.next_observations is self._viewed[1]
         )  # fmt: skip
 
     def run(self, get_samples: Callable[..., Any], buffer: Any, *args: Any) -> Any:

@@ -8,8 +8,8 @@
 
 #include "internal.h"
 
-/* 16 weights are a cache line. */
-enum { CHILDREN = 16, MOST_LEVELS = 16 };
+/* 16 weights are a cache line. AT_ONCE cells are drawn together. */
+enum { CHILDREN = 16, MOST_LEVELS = 16, AT_ONCE = 64 };
 
 struct sb3x_tree {
     float *weights;
@@ -124,22 +124,47 @@ static int64_t child_of(const sb3x_tree *tree, int64_t level, int64_t i, double 
     return found;
 }
 
-int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *uniform, int64_t n, int64_t n_envs, int64_t *drawn, float *ratios) {
+/* Ask for what child_of reads, before it is needed. */
+static void prefetch_children(const sb3x_tree *tree, int64_t level, int64_t i) {
+    if (level) {
+        const double *sums = tree->sums[level - 1] + i * CHILDREN;
+        __builtin_prefetch(sums, 0, 3);
+        __builtin_prefetch(sums + CHILDREN / 2, 0, 3);
+    } else {
+        __builtin_prefetch(tree->weights + i * CHILDREN, 0, 3);
+    }
+}
+
+/* Cells for the shares first, first + 1, ... of the total. Level by level for all of them, so that they wait for memory together. */
+static void descend(const sb3x_tree *tree, const double *uniform, int64_t first, int64_t count, int64_t n, int64_t *cells) {
     const double total = sb3x_tree_total(tree);
+    double left[AT_ONCE];
+    for (int64_t i = 0; i < count; i++) {
+        left[i] = ((double)(first + i) + uniform[first + i]) / (double)n * total; /* rounded up, it may be the total */
+        cells[first + i] = 0;
+    }
+    for (int64_t level = tree->n_levels - 1; level >= 0; level--) {
+        for (int64_t i = 0; i < count; i++) {
+            int64_t at = cells[first + i] = child_of(tree, level, cells[first + i], &left[i]);
+            if (level) prefetch_children(tree, level - 1, at);
+        }
+    }
+}
+
+int32_t sb3x_tree_draw(const sb3x_tree *tree, const double *uniform, int64_t n, int64_t n_envs, int64_t *drawn, float *ratios) {
     int64_t *slots = drawn, *envs = drawn + n, *cells = drawn + 2 * n;
     float smallest = 0;
-    if (!(total > 0) || n_envs < 1) return SB3X_BAD_ARGUMENT;
+    if (!(sb3x_tree_total(tree) > 0) || n_envs < 1) return SB3X_BAD_ARGUMENT;
     for (int64_t i = 0; i < n; i++) {
         if (!(uniform[i] >= 0 && uniform[i] < 1)) return SB3X_BAD_ARGUMENT;
     }
+    for (int64_t first = 0; first < n; first += AT_ONCE) {
+        descend(tree, uniform, first, n - first < AT_ONCE ? n - first : AT_ONCE, n, cells);
+    }
     for (int64_t i = 0; i < n; i++) {
-        double left = ((double)i + uniform[i]) / (double)n * total; /* rounded up, it may be the total */
-        int64_t at = 0;
-        for (int64_t level = tree->n_levels - 1; level >= 0; level--) at = child_of(tree, level, at, &left);
-        slots[i] = at / n_envs;
-        envs[i] = at % n_envs;
-        cells[i] = at;
-        ratios[i] = tree->weights[at];
+        slots[i] = cells[i] / n_envs;
+        envs[i] = cells[i] % n_envs;
+        ratios[i] = tree->weights[cells[i]];
         if (i == 0 || ratios[i] < smallest) smallest = ratios[i];
     }
     for (int64_t i = 0; i < n; i++) ratios[i] /= smallest;
