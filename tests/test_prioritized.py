@@ -264,6 +264,7 @@ def test_reset_forgets_priorities() -> None:
         ({"alpha": None}, "alpha must be between 0"),
         ({"beta": "linear"}, "beta must be between 0 .* got 'linear'"),
         ({"eps": 1e-60}, "eps must be a positive number"),
+        ({"eps": 1e31}, "eps must be a positive number up to 1e.30, got 1e.31"),
         ({"beta": 2}, "beta must be between 0"),
         ({"eps": 0}, "eps must be a positive number"),
     ],

@@ -95,12 +95,14 @@ def test_every_window_is_drawn() -> None:
     [
         ((4, 31), "The buffer has 30 steps of each env: add more, or ask for sequences shorter than 31"),
         ((0, 3), "batch_size must be a positive whole number, got 0"),
-        ((4, 0), "burn_in must be from 0 to length - 1, got 0 of 0 steps"),
+        ((4, 0), "length must be a positive whole number, got 0"),
+        ((4, "3"), "length must be a positive whole number, got '3'"),
+        ((4, 3, 1.5), "burn_in must be from 0 to length - 1, got 1.5 of 3 steps"),
         ((4, 3, 3), "burn_in must be from 0 to length - 1, got 3 of 3 steps"),
         ((4, 3, -1), "burn_in must be from 0 to length - 1, got -1 of 3 steps"),
     ],
 )
-def test_wrong_lengths_are_refused(arguments: tuple[int, ...], said: str) -> None:
+def test_wrong_lengths_are_refused(arguments: tuple[Any, ...], said: str) -> None:
     ours, _ = replay("replay", 45)
     with pytest.raises(ValueError, match=said):
         ours.sample_sequences(*arguments)

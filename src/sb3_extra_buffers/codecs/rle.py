@@ -54,14 +54,15 @@ class Rle(Codec):
 
     def compress(self, frames: Bytes, base: Bytes | None) -> Readable | None:
         items = frames.reshape(-1).view(self._value_type(frames.shape[1]))
-        longest = min(int(np.iinfo(self.runs_type).max), items.size)  # uint64's own maximum would not fit an int64
-        # More runs than this would not be smaller than the frames.
-        most = min(frames.nbytes // (items.itemsize + 1), _MOST_RUNS)
-        runs = self._find_runs(items, longest, most)
+        runs = self._find_runs(items, _SHORT, frames.nbytes)
+        wide = np.dtype(self.runs_type)
+        if wide != _SHORT and (runs is None or not _is_surely_smaller(*runs, wide)):
+            # More runs than this would not be smaller: than those with short lengths, or than the frames.
+            runs = self._find_runs(items, wide, frames.nbytes if runs is None else _bytes_of(*runs) - 1) or runs
         if runs is None:
             return None
-        values, lengths = _with_short_lengths(*runs)
-        count = len(values) | (_ARE_SHORT if lengths.dtype != self.runs_type else 0)
+        values, lengths = runs
+        count = len(values) | (_ARE_SHORT if lengths.dtype != wide else 0)
         return b"".join((count.to_bytes(4, "little"), values.tobytes(), lengths.tobytes()))
 
     def decompress(self, payload: memoryview, out: Bytes, base: Bytes | None) -> None:
@@ -85,29 +86,26 @@ class Rle(Codec):
         size = np.dtype(self.elem_type).itemsize
         return f"<u{size if frame_bytes % size == 0 else 1}"
 
-    def _find_runs(self, items: Items, longest: int, most: int) -> tuple[Items, Items] | None:
-        """Values and lengths of the runs; None if there are more than ``most``."""
-        return native.find_runs(items, longest, most, np.dtype(self.runs_type))
+    def _find_runs(self, items: Items, runs_type: np.dtype[Any], most_bytes: int) -> tuple[Items, Items] | None:
+        """Values and lengths of the runs; None if they take more bytes than these."""
+        longest = min(int(np.iinfo(runs_type).max), items.size)  # uint64's own maximum would not fit an int64
+        most = min(most_bytes // (items.itemsize + runs_type.itemsize), _MOST_RUNS)
+        return self._search(items, longest, most, runs_type)
+
+    def _search(self, items: Items, longest: int, most: int, runs_type: np.dtype[Any]) -> tuple[Items, Items] | None:
+        """Values and lengths of the runs, none longer than ``longest``; None if there are more than ``most``."""
+        return native.find_runs(items, longest, most, runs_type)
 
     def _write_runs(self, values: Items, lengths: Items, out: Items) -> int:
         """Write runs until ``out`` is full. Returns how many items were written."""
         return native.write_runs(values, lengths, out)
 
 
-def _with_short_lengths(values: Items, lengths: Items) -> tuple[Items, Items]:
-    """The same runs with lengths of one byte, if that takes fewer bytes. Longer runs are split."""
-    longest = int(np.iinfo(_SHORT).max)
-    if lengths.itemsize == 1:
-        return values, lengths
-    long = np.flatnonzero(lengths > longest)  # few: dividing all lengths would take longer than finding the runs
-    more = (lengths[long] - 1) // longest
-    count = len(values) + int(more.sum(dtype=np.uint64))
-    if count > _MOST_RUNS or count * (values.itemsize + 1) >= values.nbytes + lengths.nbytes:
-        return values, lengths
-    last = lengths.astype(_SHORT)  # what is left for the last part of a run
-    last[long] = lengths[long] - more * longest
-    parts = np.ones(len(values), np.intp)
-    parts[long] += more.astype(np.intp)
-    short = np.full(count, longest, _SHORT)
-    short[np.cumsum(parts) - 1] = last
-    return np.repeat(values, parts), short
+def _bytes_of(values: Items, lengths: Items) -> int:
+    return values.nbytes + lengths.nbytes
+
+
+def _is_surely_smaller(values: Items, short: Items, wide: np.dtype[Any]) -> bool:
+    """Whether these runs take less than with wide lengths, even if all that are as long as possible were parts of others."""
+    n_whole = len(values) - np.count_nonzero(short == np.iinfo(_SHORT).max)
+    return _bytes_of(values, short) < n_whole * (values.itemsize + wide.itemsize)

@@ -73,13 +73,13 @@ class RleJit(Rle):
         frames = np.zeros((1, 64 * np.dtype(self.elem_type).itemsize), np.uint8)
         self.decode(self.encode(frames), np.empty_like(frames), verify=False)
 
-    def _find_runs(self, items: Items, longest: int, most: int) -> tuple[Items, Items] | None:
+    def _search(self, items: Items, longest: int, most: int, runs_type: np.dtype[Any]) -> tuple[Items, Items] | None:
         # For numba, read-only or unaligned arrays are other types, for which it would compile again.
         items = items.view()
         items.flags.writeable = False
         values, lengths = np.empty(most, items.dtype), np.empty(most, self.runs_type)
         count = _compiled()[0](items, longest, values, lengths)
-        return None if count < 0 else (values[:count], lengths[:count])
+        return None if count < 0 else (values[:count], lengths[:count].astype(runs_type, copy=False))
 
     def _write_runs(self, values: Items, lengths: Items, out: Items) -> int:
         return int(_compiled()[1](values.copy(), lengths.astype(self.runs_type), out))  # copies are aligned

@@ -28,7 +28,7 @@ from sb3_extra_buffers.compressed.limits import LimitedObservations
 from sb3_extra_buffers.compressed.loading_warning import warn_of_uncompressed_files
 from sb3_extra_buffers.compressed.mixin import CLOSED
 from sb3_extra_buffers.compressed.options import CompressionOptions, ReplayOptions
-from sb3_extra_buffers.compressed.sequences import SequenceSamples, draw_windows, read_sequences, same_episode
+from sb3_extra_buffers.compressed.sequences import SequenceSamples, check_windows, draw_windows, read_sequences, same_episode
 from sb3_extra_buffers.compressed.signatures import constructor
 from sb3_extra_buffers.store import BlockStore
 from sb3_extra_buffers.store.locks import give_way, waiting_forks
@@ -163,8 +163,7 @@ class ReplayObservations(LimitedObservations):
         :param across_episodes: let the mask be true for all steps, also behind the end of an episode
         :param env: normalizes the batch, as in SB3
         """
-        if not 0 <= burn_in < length:
-            raise ValueError(f"burn_in must be from 0 to length - 1, got {burn_in} of {length} steps")
+        check_windows(batch_size, length, burn_in)
 
         def make_batch() -> SequenceSamples:
             steps, envs = draw_windows(self.size(), self.n_envs, batch_size, length)

@@ -30,11 +30,21 @@ class SequenceSamples(NamedTuple):
     next_observations: Any
 
 
+def check_windows(batch_size: int, length: int, burn_in: int) -> None:
+    """Refuse wrong arguments of `sample_sequences`."""
+    for name, value in (("batch_size", batch_size), ("length", length)):
+        if not _is_whole(value) or value < 1:
+            raise ValueError(f"{name} must be a positive whole number, got {value!r}")
+    if not _is_whole(burn_in) or not 0 <= burn_in < length:
+        raise ValueError(f"burn_in must be from 0 to length - 1, got {burn_in!r} of {length} steps")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 def draw_windows(n_steps: int, n_envs: int, batch_size: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Steps ``(batch_size, length)``, counted from the oldest on, and envs ``(batch_size,)``; all are equally likely."""
-    for name, value in (("batch_size", batch_size), ("length", length)):
-        if not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a positive whole number, got {value!r}")
     if n_steps < length:
         raise ValueError(f"The buffer has {n_steps} steps of each env: add more, or ask for sequences shorter than {length}")
     starts = np.random.randint(0, n_steps - length + 1, size=batch_size)

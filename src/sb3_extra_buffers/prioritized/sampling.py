@@ -26,6 +26,8 @@ from sb3_extra_buffers.native.tree import SumTree
 from sb3_extra_buffers.prioritized.rebinding import Instead, rebound
 
 Schedule = Callable[[float], float]
+#: Added to the largest float32, this still makes no infinity.
+_MOST_EPS = 1e30
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
@@ -97,8 +99,8 @@ class PrioritizedSampling(ReplayBuffer):
             raise ValueError(f"alpha must be between 0 (uniform) and 1 (in full proportion), got {alpha!r}")
         if not callable(beta) and not _is_between(beta, 0, 1):
             raise ValueError(f"beta must be between 0 (no correction) and 1 (full correction), or a schedule, got {beta!r}")
-        if not _is_between(eps, 0, float(np.finfo(np.float32).max)) or np.float32(eps) == 0:
-            raise ValueError(f"eps must be a positive number, got {eps!r}: with 0, transitions could get lost")
+        if not _is_between(eps, 0, _MOST_EPS) or np.float32(eps) == 0:
+            raise ValueError(f"eps must be a positive number up to {_MOST_EPS}, got {eps!r}: with 0, transitions could get lost")
         super().__init__(*args, **kwargs)
         self.alpha, self.beta, self.eps = alpha, beta, eps
         #: What is left of training, for a schedule: 1 at its begin, 0 at its end.
