@@ -2,9 +2,9 @@
 
     slots, envs  ->  SB3's `_get_samples`, with a BatchView in the place of the buffer  ->  tensors
 
-SB3's code indexes six arrays with the same slots and envs, and copies each result into a tensor. A BatchView reads both columns
-of a leaf at once, finds the cells of the other four arrays once, takes their rows by cell, and lets tensors use the memory of
-these new arrays. What is drawn and computed is up to SB3's code.
+SB3's code indexes six arrays with the same slots and envs, and copies each result into a tensor. A BatchView reads both
+columns of a leaf at once, finds the cells of the other four arrays once, takes their rows by cell, and lets tensors use the
+memory of these new arrays. What is drawn and computed is up to SB3's code.
 """
 
 from __future__ import annotations

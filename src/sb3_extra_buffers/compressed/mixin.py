@@ -396,7 +396,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
 
     def _rewrites(self) -> list[int]:
         """Numbers that change when observations are written other than by `add`."""
-        return [leaf.rewrites_after(self._age) for leaf in self._leaves.values()]
+        return [leaf.n_rewrites for leaf in self._leaves.values()]
 
     def _go_on_from(self, stored: StoredBuffer) -> None:
         """This buffer is what a checkpoint holds: the next one goes on from there."""
@@ -444,6 +444,7 @@ class CompressedObservations(FormerAttributes, BaseBuffer):
             elsewhere = {
                 "_writer",
                 "_batch_view",
+                "_add_view",
                 "_lock",
                 "_stored",
                 "_fresh",

@@ -21,6 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_extra_buffers.compressed.add_view import AddView, view_for
 from sb3_extra_buffers.compressed.augmentation import check_pad, shift_batch
 from sb3_extra_buffers.compressed.batch_view import BatchView, can_be_viewed, is_known
 from sb3_extra_buffers.compressed.episodes import forget_cut_episodes
@@ -42,8 +43,12 @@ class ReplayObservations(LimitedObservations):
     _column_names = ("observations", "next_observations")
     _made_by = -1
     _batch_view: BatchView | None = None
+    _add_view: AddView | None = None
     #: SB3's.
+    actions: NDArray[Any]
+    rewards: NDArray[Any]
     dones: NDArray[Any]
+    timeouts: NDArray[Any]
     _options_class: ClassVar[type[CompressionOptions]] = ReplayOptions
 
     def _set_up(self, arguments: dict[str, Any]) -> None:
@@ -101,23 +106,41 @@ class ReplayObservations(LimitedObservations):
                 self._make_up()
                 if self._interrupted == CLOSED:
                     raise ValueError("The buffer was closed, and is kept in its directory: load_buffer(directory) to go on")
-            stored, age = self._stored, self._age
-            checked = None if stored.is_direct else stored.checked((obs, next_obs))
             if self._max_bytes is not None:
                 self._keep_limit()
-            slot = self.pos
-            if checked is not None:
-                stored.prepare_step(slot, checked)
-                obs = next_obs = stored.placeholder
+            stored, slot, age, view = self._stored, self.pos, self._age, self._add_view
             try:
-                super().add(obs, next_obs, action, reward, done, infos, *more)
-                if checked is not None:
+                if (  # not in a method of the view: a call takes longer than the comparisons
+                    view is not None and slot == view.window.next_slot < view.window.stop and not more
+                    and self.actions is view.all_actions and self.rewards is view.all_rewards
+                    and self.dones is view.all_dones and self.timeouts is view.all_timeouts
+                ):  # fmt: skip
+                    if view.is_checked:
+                        obs, next_obs = stored.checked((obs, next_obs))
+                    view.pos = slot - view.first
+                    ReplayBuffer.add(view, obs, next_obs, action, reward, done, infos)  # type: ignore[arg-type]
+                    self.pos = view.window.next_slot = slot + 1
+                else:
+                    stored.prepare_step(slot, stored.checked((obs, next_obs)))
+                    super().add(stored.placeholder, stored.placeholder, action, reward, done, infos, *more)
                     stored.commit_step()
+                    if stored.has_rows:
+                        self._add_view = view_for(self, super().add)
                 self._age = age + 1
-            except BaseException:
+            except BaseException as error:
                 self._interrupted, self._next_age = slot, age + 1
                 self._make_up()
+                if isinstance(error, (TypeError, ValueError)):
+                    stored.checked((obs, next_obs))  # says more than NumPy does of wrong shapes
                 raise
+
+    def _make_up(self) -> None:
+        """See `CompressedObservations`."""
+        slot, view = self._interrupted, self._add_view
+        if view is not None and slot is not None and self.pos != slot == view.window.next_slot:
+            view.window.next_slot = slot + 1
+        self._add_view = None
+        super()._make_up()
 
     def _complete_add(self, slot: int) -> None:
         """See `CompressedObservations`."""

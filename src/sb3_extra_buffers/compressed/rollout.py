@@ -62,13 +62,10 @@ class RolloutObservations(CompressedObservations):
             stored, slot, age = self._stored, self.pos, self._age
             if slot >= self.buffer_size:
                 raise IndexError(f"The rollout is full: it has all {self.buffer_size} steps. Call reset() first")
-            if not stored.is_direct:
-                stored.prepare_step(slot, stored.checked((obs,)))
-                obs = stored.placeholder
+            stored.prepare_step(slot, stored.checked((obs,)))
             try:
-                super().add(obs, *args, **kwargs)
-                if not stored.is_direct:
-                    stored.commit_step()
+                super().add(stored.placeholder, *args, **kwargs)
+                stored.commit_step()
                 self._age = age + 1
             except BaseException:
                 self._interrupted, self._next_age = slot, age + 1

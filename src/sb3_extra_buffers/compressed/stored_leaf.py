@@ -97,7 +97,7 @@ class StoredDict:
 
     def __init__(self, leaves: dict[str, StoredLeaf]) -> None:
         self._leaves = leaves
-        self.is_direct = False  # SB3's Dict buffers reshape the entries of the dict that they get
+        self.has_rows = False  # not all of them, perhaps
         self.placeholder = {key: leaf.placeholder for key, leaf in leaves.items()}
 
     def checked(self, observations: tuple[Any, ...]) -> dict[str, tuple[NDArray[Any], ...]]:

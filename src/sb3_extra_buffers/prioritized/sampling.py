@@ -100,7 +100,9 @@ class PrioritizedSampling(ReplayBuffer):
         if not callable(beta) and not _is_between(beta, 0, 1):
             raise ValueError(f"beta must be between 0 (no correction) and 1 (full correction), or a schedule, got {beta!r}")
         if not _is_between(eps, 0, _MOST_EPS) or np.float32(eps) == 0:
-            raise ValueError(f"eps must be a positive number up to {_MOST_EPS}, got {eps!r}: with 0, transitions could get lost")
+            raise ValueError(
+                f"eps must be a positive number up to {_MOST_EPS}, got {eps!r}: with 0, transitions could get lost"
+            )
         super().__init__(*args, **kwargs)
         self.alpha, self.beta, self.eps = alpha, beta, eps
         #: What is left of training, for a schedule: 1 at its begin, 0 at its end.

@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from sb3_extra_buffers.errors import ObservationError
 from sb3_extra_buffers.store.base import Cells
-from sb3_extra_buffers.store.host.rows import RowStore
 from sb3_extra_buffers.store.leaf import LeafStore
 
 #: dtype of the placeholder that SB3's `add` copies and assigns instead of observations, which are already in the store.
@@ -120,8 +119,6 @@ class ArrayView:
         self._shape, self._given_cells = tuple(shape), cells
         # (buffer_size, n_envs, ...), as SB3 samples it. CompressedArray has one stream, whatever its axes are.
         self._is_whole = cells is None and len(self._shape) == 2 and self._shape[1] == leaf.plan.n_streams
-        self._slot_shape = self.shape[1:]
-        self._rows = leaf.store if self._is_whole and isinstance(leaf.store, RowStore) else None
         self._reader = Reader() if reader is None else reader
 
     @property
@@ -166,9 +163,6 @@ class ArrayView:
     def rearranged_cells(self) -> Cells | None:
         """The cells of a rearranged view; None for all cells in order."""
         return self._given_cells
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None}  # the leaf saves it
 
     # ---- rearranging, as SB3's swap_and_flatten does
 
@@ -233,12 +227,6 @@ class ArrayView:
         if type(value) is ndarray:
             dtype = value.dtype
             if dtype is PLACEHOLDER:  # the observations are in the store already
-                return
-            if (
-                self._rows is not None and type(index) is int and index >= 0
-                and dtype == self.stored_dtype and value.shape == self._slot_shape
-            ):  # fmt: skip
-                self._rows.write_slot(self.column, index, value)  # from SB3's `add`, which holds the lock
                 return
             if dtype == PLACEHOLDER:  # of an unpickled buffer: an equal dtype, but another object
                 return

@@ -67,8 +67,6 @@ class Store(ABC):
 
     #: How observations are encoded, as a codec's shorthand.
     method: str = "none"
-    #: Calls of `RowStore.write_slot`, of which SB3's `add` makes one per column.
-    n_slot_writes = 0
 
     def __init__(self, layout: FrameLayout, n_cells: int, n_streams: int, n_columns: int) -> None:
         self.layout, self.n_cells, self.n_streams, self.n_columns = layout, n_cells, n_streams, n_columns

@@ -39,9 +39,10 @@ class LeafStore:
         self._detector = FrameDetector(layouts, plan.n_streams) if len(layouts) > 1 else None
         #: A WaitingStore until the layout is known, then the store that the plan builds.
         self.store: Store = WaitingStore(layouts[-1], plan) if self._detector else plan.build(layouts[0])
-        self._n_rewrites = 0
-        #: Whether observations are so small that SB3's own assignments write them, one column at a time.
-        self.is_direct = isinstance(self.store, RowStore)
+        #: Whether observations are so small that they are kept as they are.
+        self.has_rows = isinstance(self.store, RowStore)
+        #: Writes other than of steps: whoever has saved cells must save them again after one.
+        self.n_rewrites = 0
 
     @property
     def layout(self) -> FrameLayout | None:
@@ -81,19 +82,11 @@ class LeafStore:
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
         with self.lock:
-            self._n_rewrites += 1
+            self.n_rewrites += 1
             # Not while a step is prepared, which would not move to the new store. The next write shows the layout too.
             if isinstance(self.store, WaitingStore) and not self.store.is_prepared:
                 self._look_at((cells % self.plan.n_streams).tolist(), (observations,))
             self.store.write(column, cells, observations)
-
-    def rewrites_after(self, n_steps: int) -> int:
-        """A number that steps do not change, and all other writes do: whoever has saved cells must save them again.
-
-        :param n_steps: that were written
-        """
-        by_hand = self.store.n_slot_writes - n_steps * self.plan.n_columns if isinstance(self.store, RowStore) else 0
-        return self._n_rewrites + by_hand
 
     def read(self, column: int, cells: Cells) -> Any:
         """See `Store.read`."""
@@ -122,7 +115,7 @@ class LeafStore:
     def _build(self, waiting: WaitingStore, layout: FrameLayout) -> None:
         store = self.plan.build(layout)
         waiting.move_to(store)
-        self.store = store
+        self.store, self.has_rows = store, isinstance(store, RowStore)
         self._detector = None
 
     # ---- what leaves the process

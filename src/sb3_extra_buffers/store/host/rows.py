@@ -2,12 +2,13 @@
 
     obs        a plain array, one row per cell
     next_obs   read from the obs of the next step if that is the same, which is nearly always; else an exception, a row of its
-    own
+               own
+    window     the newest steps: their obs are in place, their next_obs wait in an array
 
-Whether next_obs is shared is decided by comparison when the next step arrives: until then the newest one waits.
+Steps are written into the window by plain assignments. When it is full, all that wait are compared with the obs that followed.
 
-An interrupted write damages only the cells that it was to fill: each change below leaves every other cell readable, and the
-tail, which describes the newest step, changes last and in one assignment.
+An interrupted write damages only the cells that it was to fill: each change below leaves every other cell readable, and a
+window ends with one assignment.
 """
 
 from __future__ import annotations
@@ -23,17 +24,13 @@ from sb3_extra_buffers.store.free_numbers import FreeNumbers
 from sb3_extra_buffers.store.layout import FrameLayout
 
 #: Values of `_own` for a cell: its next_obs is the obs of the next step; it is zeros; or else the number of an exception.
-_SHARED, _ZEROS = 0, 1
-#: The first exceptions, one per stream, hold the waiting next_obs; the others can be assigned to cells.
-_SHOWN = 2
+_SHARED, _ZEROS, _FIRST_EXCEPTION = 0, 1, 2
 #: The exceptions grow by one part in so many.
 _GROWTH = 4
-#: Up to so many streams, a loop is faster than NumPy.
-_FEW_STREAMS = 8
+#: Bytes of a window, the fewest and most steps of one, and which part of all slots it may be.
+_WINDOW_BYTES, _FEWEST_STEPS, _MOST_STEPS, _WINDOW_PART = 2**16, 4, 256, 64
 #: The most cells: as many as exception numbers can count, and as a block store can have.
 _MOST_CELLS = 2**31
-#: The tail of a store in which nothing waits.
-_NO_TAIL = (-1, b"")
 
 
 class _Links(NamedTuple):
@@ -41,6 +38,25 @@ class _Links(NamedTuple):
 
     own: NDArray[Any]
     exceptions: NDArray[Any]
+
+
+class Window:
+    """The newest steps, whose next_obs wait. The step `next_slot` may be written into both arrays; then it is raised by one.
+
+    :param first: slot of the first step
+    :param obs: ``(steps, n_streams, ...)``, a view of the rows from this slot on
+    :param following: the same of next_obs
+    """
+
+    __slots__ = ("first", "following", "next_slot", "obs", "stop")
+
+    def __init__(self, first: int, obs: NDArray[Any], following: NDArray[Any]) -> None:
+        self.first, self.next_slot, self.stop = first, first, first + len(obs)
+        self.obs, self.following = obs, following
+
+    def close(self) -> None:
+        """No more steps: the store does not use this window any more."""
+        self.stop = -1
 
 
 class RowStore(Store):
@@ -52,11 +68,10 @@ class RowStore(Store):
     :param n_columns: 1, or 2 if the second column is the next observation
     """
 
+    #: The newest steps; None if no next_obs waits.
+    window: Window | None
     _links: _Links
-    #: The slot after the newest one, or -1, and the newest next_obs, which should become the obs of that slot.
-    _tail: tuple[int, bytes]
-    _is_shown: bool | None  # whether the waiting next_obs is in an exception; None: unknown after an interrupt
-    _n_slots: int  # up to the last written slot
+    _n_slots: int  # up to the last written slot, those of the window aside
     _prepared: tuple[int, tuple[NDArray[Any], ...]] | None
 
     def __init__(self, layout: FrameLayout, n_cells: int, *, n_streams: int = 1, n_columns: int = 1) -> None:
@@ -66,35 +81,10 @@ class RowStore(Store):
             )
         super().__init__(layout, n_cells, n_streams, n_columns)
         self.codec = make_codec("none")
+        self.window = None
         self._allocate()
 
     # ---- writing
-
-    def write_slot(self, column: int, slot: int, observations: NDArray[Any]) -> None:
-        """Write the observations of all streams into one column of a slot, as SB3's `add` does: obs before next_obs."""
-        expected, waiting = self._tail
-        data = observations.tobytes()
-        self.n_slot_writes += 1
-        if not self._is_chained:
-            self._slots[slot] = data
-            if slot >= self._n_slots:
-                self._n_slots = slot + 1
-        elif column == 0 and slot == expected >= 0:  # nearly always equal to the waiting next_obs of the previous step
-            if self._is_shown is not False:
-                self._hide()
-            if data != waiting:
-                self._except(slot, data, waiting)
-            self._slots[slot] = data
-            self._tail = _NO_TAIL
-        elif column == 1 and expected < 0:
-            if self._may_own[slot]:
-                self._disown(slot)
-            slot += 1
-            if slot > self._n_slots:
-                self._n_slots = slot
-            self._tail = slot if slot < self._most_slots else self._end_lap(), data
-        else:
-            self.write(column, self._cells_of(slot), observations)
 
     def prepare_step(self, slot: int, observations: tuple[NDArray[Any], ...]) -> None:
         """See `Store.prepare_step`."""
@@ -105,17 +95,56 @@ class RowStore(Store):
         """See `Store.commit_step`."""
         if self._prepared is None:
             return
-        slot, observations = self._prepared
-        for column in range(self.n_columns):
-            self.write_slot(column, slot, observations[column])
+        slot, (obs, *following) = self._prepared
+        if following:
+            self._write_step(slot, obs, following[0])
+        else:
+            self._slots[slot] = obs
+            self._n_slots = max(self._n_slots, slot + 1)
         self._prepared = None
 
-    def _end_lap(self) -> int:
+    def _write_step(self, slot: int, obs: NDArray[Any], following: NDArray[Any]) -> None:
+        window = self.window
+        if window is None or not slot == window.next_slot < window.stop:
+            window = self._window_at(slot, obs)
+        i = slot - window.first
+        window.obs[i] = obs
+        window.following[i] = following
+        window.next_slot = slot + 1
+        self.window = window
+
+    def _window_at(self, slot: int, obs: NDArray[Any]) -> Window:
+        """A new window. What waits in the one before is stored, the obs of this slot in its place."""
+        last = self.window
+        if last is not None and slot == last.next_slot % len(self._slots):
+            last.close()
+            self._slots[slot] = obs
+            self._settle()
+        else:
+            self._settle()
+            self._write_obs(self._cells_of(slot), obs)
+        if slot == 0:
+            self._pack_if_worth_it()
+        rows = self._slots[slot : slot + self._window_steps]
+        return Window(slot, rows, np.empty_like(rows))
+
+    def _settle(self) -> None:
+        """Store the next_obs that wait, so that none does."""
+        window = self.window
+        if window is None:
+            return
+        window.close()
+        self._n_slots = max(self._n_slots, window.next_slot)
+        n = window.next_slot - window.first
+        cells = window.first * self.n_streams + np.arange(n * self.n_streams)
+        self._write_next(cells, window.following[:n].reshape(-1, *self.layout.shape))
+        self.window = None
+
+    def _pack_if_worth_it(self) -> None:
         # Free exceptions, and those left behind by interrupted writes.
-        unused = len(self._exceptions) - self._first_exception - np.count_nonzero(self._own >= self._first_exception)
+        unused = len(self._exceptions) - _FIRST_EXCEPTION - np.count_nonzero(self._own >= _FIRST_EXCEPTION)
         if 2 * unused > len(self._exceptions):
             self._pack()
-        return 0
 
     def write(self, column: int, cells: Cells, observations: NDArray[Any]) -> None:
         """See `Store.write`."""
@@ -149,33 +178,8 @@ class RowStore(Store):
         excepted = np.flatnonzero(~is_shared & given.any(axis=1))
         own[excepted] = self._new_exceptions(len(excepted))  # may replace the links
         self._exceptions[own[excepted]] = values[excepted]
-        for slot in np.unique(cells[own > 0] // self.n_streams).tolist():
-            self._may_own[slot] = True
         self._own[cells] = own
         self._give_back(old)  # last: a number must never be free and in use
-
-    def _except(self, slot: int, obs: bytes, waiting: bytes) -> None:
-        """Make exceptions for waiting next_obs that differ from this obs."""
-        newest, size = self._cells_of((slot - 1) % self._most_slots), self.layout.observation_bytes
-        if self.n_streams > _FEW_STREAMS:
-            self._write_next(newest, self._as_rows(waiting))
-            return
-        self._may_own[newest[0] // self.n_streams] = True
-        for stream, begin in enumerate(range(0, len(obs), size)):
-            row = waiting[begin : begin + size]
-            if row != obs[begin : begin + size]:
-                [number] = self._new_exceptions(1).tolist()
-                self._exceptions[number] = np.frombuffer(row, self.layout.dtype).reshape(self.layout.shape)
-                old = self._own[newest[stream : stream + 1]]
-                self._own[newest[stream]] = number
-                self._give_back(old)  # of a write that was interrupted
-
-    def _disown(self, slot: int) -> None:
-        cells = slice(slot * self.n_streams, (slot + 1) * self.n_streams)
-        old = self._own[cells].copy()
-        self._own[cells] = _SHARED
-        self._give_back(old)
-        self._may_own[slot] = False
 
     # ---- reading
 
@@ -185,13 +189,17 @@ class RowStore(Store):
         return [self._next_of(cells) if column else self._rows.take(cells, axis=0) for column in columns]
 
     def _next_of(self, cells: Cells) -> NDArray[Any]:
-        if not self._is_shown and self._tail[0] >= 0:
-            self._show()
         own = self._own.take(cells)
         values = self._next_rows(cells)
         excepted = own.nonzero()[0]
         if excepted.size:
             values[excepted] = self._exceptions[own[excepted]]
+        window = self.window
+        if window is not None:
+            begin, end = window.first * self.n_streams, window.next_slot * self.n_streams
+            waiting = ((cells >= begin) & (cells < end)).nonzero()[0]
+            if waiting.size:
+                values[waiting] = window.following.reshape(-1, *self.layout.shape)[cells[waiting] - begin]
         return values
 
     def _next_rows(self, cells: Cells) -> NDArray[Any]:
@@ -199,49 +207,21 @@ class RowStore(Store):
 
     def is_written(self, cells: Cells) -> NDArray[np.bool_]:
         """See `Store.is_written`."""
-        return cells < self._n_slots * self.n_streams
+        return cells < self._written() * self.n_streams
+
+    def _written(self) -> int:
+        """Slots up to the last written one."""
+        return self._n_slots if self.window is None else max(self._n_slots, self.window.next_slot)
 
     def memory_usage(self) -> MemoryUsage:
         """See `Store.memory_usage`."""
-        written = self._n_slots * self.n_streams
+        written = self._written() * self.n_streams
         rows = written * self.layout.observation_bytes
         stored = rows
         if self._is_chained:
-            stored += written * self._own.itemsize + len(self._may_own) + self._exceptions.nbytes + self._free.nbytes
+            stored += written * self._own.itemsize + self._exceptions.nbytes + self._free.nbytes
+            stored += 0 if self.window is None else self.window.following.nbytes
         return MemoryUsage.of(rows * self.n_columns, stored)
-
-    # ---- the waiting next_obs
-
-    def _as_rows(self, data: bytes) -> NDArray[Any]:
-        return np.frombuffer(data, self.layout.dtype).reshape(self.n_streams, *self.layout.shape)
-
-    def _show(self) -> None:
-        """Make the waiting next_obs of the newest step readable."""
-        newest, shown = self._newest_cells(), np.arange(_SHOWN, self._first_exception)
-        old = self._own[newest]
-        self._is_shown = None
-        self._exceptions[shown] = self._as_rows(self._tail[1])
-        self._own[newest] = shown
-        self._is_shown = True
-        self._give_back(old)  # of a write that was interrupted
-
-    def _hide(self) -> None:
-        newest = self._newest_cells()
-        self._is_shown = None
-        self._own[newest] = _SHARED
-        self._is_shown = False
-
-    def _newest_cells(self) -> Cells:
-        return self._cells_of((self._tail[0] - 1) % self._most_slots)
-
-    def _settle(self) -> None:
-        """Store the waiting next_obs, so that nothing waits."""
-        expected, waiting = self._tail
-        if expected >= 0 and self._is_chained:
-            if self._is_shown is not False:
-                self._hide()
-            self._write_next(self._newest_cells(), self._as_rows(waiting))
-        self._tail = _NO_TAIL
 
     # ---- exceptions
 
@@ -261,19 +241,19 @@ class RowStore(Store):
     def _add_exceptions(self, n: int) -> None:
         """Provide at least ``n`` free exceptions."""
         end = len(self._exceptions)
-        size = max(end + n - len(self._free), min(end + end // _GROWTH, self._first_exception + self.n_cells))
+        size = max(end + n - len(self._free), min(end + end // _GROWTH, _FIRST_EXCEPTION + self.n_cells))
         self._use_exceptions(self._own, self._exceptions, size)
         self._free.give_back(np.arange(size - 1, end - 1, -1))
 
     def _give_back(self, own: NDArray[Any]) -> None:
-        self._free.give_back(own[own >= self._first_exception])
+        self._free.give_back(own[own >= _FIRST_EXCEPTION])
 
     def _pack(self) -> None:
         """Remove free exceptions."""
         own = self._own.copy()
-        cells = np.flatnonzero(own >= self._first_exception)
-        kept = np.concatenate((self._exceptions[: self._first_exception], self._exceptions[own[cells]]))
-        own[cells] = np.arange(self._first_exception, len(kept))
+        cells = np.flatnonzero(own >= _FIRST_EXCEPTION)
+        kept = np.concatenate((self._exceptions[:_FIRST_EXCEPTION], self._exceptions[own[cells]]))
+        own[cells] = np.arange(_FIRST_EXCEPTION, len(kept))
         self._free = FreeNumbers()
         self._links = _Links(own, kept)
 
@@ -291,15 +271,15 @@ class RowStore(Store):
 
     def _allocate(self) -> None:
         shape, dtype = self.layout.shape, self.layout.dtype
-        self._tail, self._is_shown, self._n_slots = _NO_TAIL, False, 0
-        self._prepared = None
+        if self.window is not None:
+            self.window.close()
+        self.window, self._n_slots, self._prepared = None, 0, None
         self._rows = np.zeros((self.n_cells, *shape), dtype)
-        # The rows of all streams at a slot as one piece of bytes, which NumPy assigns much faster than an array.
-        self._slots = self._rows.reshape(-1).view(f"V{self.n_streams * self.layout.observation_bytes}")
-        self._most_slots = len(self._slots)
+        self._slots = self._rows.reshape(-1, self.n_streams, *shape)
+        slot_bytes = self.n_streams * self.layout.observation_bytes
+        most = min(_WINDOW_BYTES // slot_bytes, len(self._slots) // _WINDOW_PART, _MOST_STEPS)
+        self._window_steps = max(most, _FEWEST_STEPS)
         self._is_chained = self.n_columns == 2
         own = np.zeros(self.n_cells if self._is_chained else 0, np.uint8)
-        self._first_exception = _SHOWN + self.n_streams  # that is given out
         self._free = FreeNumbers()
-        self._use_exceptions(own, np.zeros((0, *shape), dtype), self._first_exception)
-        self._may_own = bytearray(self._most_slots)  # whether a slot has anything but shared cells
+        self._use_exceptions(own, np.zeros((0, *shape), dtype), _FIRST_EXCEPTION)
