@@ -137,7 +137,7 @@ class ReplayObservations(LimitedObservations):
     def _make_up(self) -> None:
         """See `CompressedObservations`."""
         slot, view = self._interrupted, self._add_view
-        if view is not None and slot is not None and self.pos != slot == view.window.next_slot:
+        if view is not None and slot is not None and self.pos != slot == view.window.next_slot < view.window.stop:
             view.window.next_slot = slot + 1
         self._add_view = None
         super()._make_up()
