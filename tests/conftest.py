@@ -21,7 +21,7 @@ th.set_num_threads(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "long: takes ten seconds or more, so it begins early: no worker waits for it at the end"
+        "markers", "long: takes ten seconds or more; begins early, so that no worker waits for it at the end"
     )
 
 
