@@ -144,6 +144,7 @@ assert all(bool((a == b).all()) for a, b in zip(ours, theirs, strict=True))
 """
 
 
+@pytest.mark.long
 def test_sbx_trains_to_the_same_weights_with_both_buffers(own_folder: Path) -> None:
     """In a process of its own: where JAX has been used, it warns of every fork of later tests."""
     if importlib.util.find_spec("sbx") is None:

@@ -24,6 +24,7 @@ def group_of(judged: str, cache: Path) -> Group:
     return group
 
 
+@pytest.mark.long
 def test_gpu_buffers_are_measured_and_give_sb3s_batches(tmp_path: Path) -> None:
     ensure_recording(tmp_path, "Breakout", STEPS, lambda done, note: None)
     names = ("sb3-default", *GPU_BUFFERS)

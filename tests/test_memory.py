@@ -51,6 +51,7 @@ def grown_by(recording: Path, method: str) -> int:
     return int(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.long
 def test_atari_takes_at_most_two_percent_of_sb3(recording: Path) -> None:
     theirs = grown_by(recording, "sb3")
     assert theirs >= 0.99 * TRANSITIONS * 4 * 84 * 84  # the comparison is with a buffer that is really filled

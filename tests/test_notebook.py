@@ -32,6 +32,7 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return list(notebook.cells)
 
 
+@pytest.mark.long
 def test_the_notebook_trains_shows_memory_and_frames(cells: list[Any]) -> None:
     outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
     text = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
