@@ -1,10 +1,11 @@
 """One thread for torch: the tests run side by side, and results must not depend on how sums are split.
 
-What a test registers is forgotten after it.
+What a test registers is forgotten after it. Long tests begin first.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -16,6 +17,23 @@ import torch as th
 from sb3_extra_buffers.codecs import registry
 
 th.set_num_threads(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "long: takes ten seconds or more; begins early, so that no worker waits for it at the end"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups of tests begin before single ones anyway: see `--loadscope-reorder` of pytest-xdist."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    """A full collection takes half a second with all that is imported by now; what is frozen is not looked at."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

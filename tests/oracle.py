@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,11 @@ import torch as th
 from gymnasium import spaces
 
 from tests.transitions import Step, copied
+
+
+def each_once(some: Sequence[str], others: Sequence[str], shift: int = 0) -> list[tuple[str, str]]:
+    """Pairs in which each of both occurs: for a class that has nothing to do with how the two work together."""
+    return [(some[i % len(some)], others[(i + shift) % len(others)]) for i in range(max(len(some), len(others)))]
 
 
 def assert_same(ours: Any, theirs: Any, path: str = "batch") -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import combinations, islice, pairwise
@@ -22,12 +23,15 @@ from sb3_extra_buffers.bench.frames import N_ENVS, STACK, Frames, find_recording
 from sb3_extra_buffers.bench.groups import Group, Verdict
 from sb3_extra_buffers.bench.jobs import compare_batches, median_of, run, turns_of
 from sb3_extra_buffers.bench.measure import Job
+from sb3_extra_buffers.bench.measure import main as measure_json
 from sb3_extra_buffers.bench.peers import peer_of, same_versions
 from sb3_extra_buffers.bench.plots import draw_all
 from sb3_extra_buffers.bench.recording import ensure_recording, record
 from sb3_extra_buffers.bench.report import COLUMNS, bar_rows, reference_of, render, rows_of
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.bench import FULL_TABLE
+
+pytestmark = pytest.mark.xdist_group("bench")  # one recording and one measurement for all
 
 STEPS = 150
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
@@ -199,7 +203,8 @@ def test_peers_get_the_same_torch_and_not_this_library() -> None:
     pins = same_versions("cpprb")
     assert any(pin.startswith("torch==") and "+" not in pin for pin in pins)
     assert not any(pin.lower().replace("_", "-").startswith("sb3-extra-buffers") for pin in pins)
-    assert [pin for pin in pins if pin not in same_versions("torchrl")] == [pin for pin in pins if pin.startswith("torch==")]
+    others = same_versions("torchrl")
+    assert [pin for pin in pins if pin not in others] == [pin for pin in pins if pin.startswith("torch==")]
 
 
 def test_jobs_take_turns_and_slow_ones_run_once() -> None:
@@ -326,24 +331,44 @@ def test_check_fails_where_a_bar_is_missed(
 # ---- the command
 
 
+@pytest.fixture
+def mostly_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in this process, by the JSON that another one would get: that saves seconds of imports for each.
+
+    Only those go to processes of their own whose whole process is told of: the weight of the library, and SB3's buffer beside
+    the default codec.
+    """
+    start = subprocess.run
+
+    def start_or_measure(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        job = json.loads(command[-1])
+        if job.get("fresh") or (job.get("workload") == "MsPacman" and job["buffer"] in ("sb3", "auto")):
+            return start(command, **options)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            measure_json(command[-1])
+        return subprocess.CompletedProcess(command, 0, stdout=printed.getvalue(), stderr="")
+
+    monkeypatch.setattr(subprocess, "run", start_or_measure)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # one job at a time: they share NumPy's and torch's generators, and stdout
+
+
+@pytest.mark.usefixtures("mostly_this_process")
 def test_quick_run_gives_sb3s_batches_and_weights_and_judges_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One run for all that is to be said about it: it takes a while."""
     groups = ["weight", "main", "noise", "vectors", "training"]  # GPU buffers: see test_gpu_bench
-    command = [
-        sys.executable, "-m", "sb3_extra_buffers", "bench", "--quick", "--only", *groups, f"--out={tmp_path}",
-        f"--cache={tmp_path / 'cache'}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    arguments = ["bench", "--quick", "--only", *groups, f"--out={tmp_path}", f"--cache={tmp_path / 'cache'}"]
+    monkeypatch.setattr("sys.argv", ["sb3-extra-buffers", *arguments])
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
     for words in (
         "MsPacman: add, first lap", "noise: memory (RSS)", "vectors: sample(256)", "DQN: steps per second",
         "library: memory that it adds to a process", "MsPacman: memory of the whole process",
     ):  # fmt: skip
-        assert words in done.stdout
-    assert "PASS" not in done.stdout
-    assert "MISS" not in done.stdout
+        assert words in printed
+    assert "PASS" not in printed
+    assert "MISS" not in printed
 
     saved = json.loads((tmp_path / "quick.json").read_text())
     results = [result for results in saved["workloads"].values() for result in results] + saved["trainings"]

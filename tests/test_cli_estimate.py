@@ -85,6 +85,7 @@ def test_a_figure_agrees_with_the_buffer_that_made_it_and_scales_with_the_frame(
     assert size.observation_bytes(0, 3, 7056) == pytest.approx(3 * 40 * 7056)
 
 
+@pytest.mark.long
 def test_sizes_are_measured_and_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

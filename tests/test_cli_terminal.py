@@ -18,7 +18,10 @@ from stable_baselines3.common.save_util import save_to_pkl
 
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
-pytestmark = pytest.mark.skipif(not (shutil.which("tmux") and shutil.which("bash")), reason="needs tmux and bash")
+pytestmark = [
+    pytest.mark.skipif(not (shutil.which("tmux") and shutil.which("bash")), reason="needs tmux and bash"),
+    pytest.mark.xdist_group("terminal"),  # one for all
+]
 COMMAND = f"{sys.executable} -m sb3_extra_buffers"
 SECONDS = 120
 

@@ -14,6 +14,7 @@ from sb3_extra_buffers.cli import demo, main
 from sb3_extra_buffers.cli.demo_plot import draw
 
 
+@pytest.mark.long
 def test_both_buffers_end_in_the_same_weights_and_only_sb3_grows(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "folder"
     command = [sys.executable, "-m", "sb3_extra_buffers", "demo", "--steps", "600", "--out", str(out), "--json"]

@@ -197,6 +197,7 @@ assert_same_samples(ours, theirs)
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], check=True)
 
 
+@pytest.mark.long
 def test_what_is_resident_is_what_is_used() -> None:
     """A part of benchmarks/saving.py: noise, which nothing makes smaller."""
     import json

@@ -49,16 +49,19 @@ def assert_same_weights(ours: Any, theirs: Any) -> None:
         assert th.equal(weights(ours)[key], value), key
 
 
-FEW = ("--total-timesteps", "200", "--n-envs", "1", "--device", "cpu")
-LEARN = ("--buffer-size", "150", "--learning-starts", "160")
+#: One env, and so few steps that PPO collects and learns once.
+FEW = ("--n-envs", "1", "--device", "cpu", "--total-timesteps", "128")
+#: DQN learns five times, from a buffer that has begun to overwrite its first steps.
+OVERWRITTEN = ("--buffer-size", "60", "--learning-starts", "70", "--total-timesteps", "90")
+LEARN = (*FEW, *OVERWRITTEN)
 TRAINING = {
     "PPO on Pong": ("example_train_rollout", *FEW),
-    "DQN": ("example_train_replay", *LEARN, *FEW),
-    "n-step DQN": ("example_train_replay", "--n-step", "3", *LEARN, *FEW),
-    "recorded play": ("example_train_dqn_offline", "--recorded-steps", "100", "--offline-steps", "3", *LEARN, *FEW),
-    "masks": ("example_train_dqn_vizdoom", "--obs", "labels", *LEARN, *FEW),
-    "masks and RGB": ("example_train_dqn_vizdoom", "--obs", "both", *LEARN, *FEW),
-    "HER": ("example_train_her", *FEW),
+    "DQN": ("example_train_replay", *LEARN),
+    "n-step DQN": ("example_train_replay", "--n-step", "3", *LEARN),
+    "recorded play": ("example_train_dqn_offline", "--recorded-steps", "100", "--offline-steps", "3", *LEARN),
+    "masks": ("example_train_dqn_vizdoom", "--obs", "labels", *LEARN),
+    "masks and RGB": ("example_train_dqn_vizdoom", "--obs", "both", *LEARN),
+    "HER": ("example_train_her", *FEW, "--total-timesteps", "200"),
     "RecurrentPPO": ("example_train_recurrent_ppo", *FEW),
     "MaskablePPO": ("example_train_maskable_ppo", *FEW),
 }
@@ -70,12 +73,13 @@ def test_training_ends_in_the_weights_of_the_raw_twin(command: tuple[str, ...], 
     assert "Compressed" in capsys.readouterr().out
     theirs = run(*command, "--raw")
     assert "Compressed" not in capsys.readouterr().out
+    assert ours._n_updates == theirs._n_updates > 0
     assert_same_weights(ours, theirs)
 
 
 def test_a_model_that_was_trained_can_be_evaluated_and_watched(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(own_folder / "model.zip")
-    run("example_train_replay", *LEARN, *FEW, "--save", model)
+    run("example_train_replay", *LEARN, "--save", model)
     which = (model, "--algo", "dqn", "--game", "mspacman")
     summary = run("example_evaluate", *which, "--episodes", "1", "--n-envs", "1", "--buffer-size", "100")
     assert summary.episodes == 1
@@ -99,7 +103,7 @@ def test_in_the_cleanrl_example_only_the_import_differs() -> None:
     theirs = "from stable_baselines3.common.buffers import ReplayBuffer"
     source = (EXAMPLES / "example_cleanrl_dqn.py").read_text()
     assert source.count("sb3_extra_buffers") == source.count(ours) == 1
-    options = ["--total-timesteps", "200", "--buffer-size", "150", "--learning-starts", "160"]
+    options = list(OVERWRITTEN)
     theirs_by_import = load("example_cleanrl_dqn", source.replace(ours, theirs))
     assert_same_weights(load("example_cleanrl_dqn").main(options), theirs_by_import.main(options))
 
@@ -116,8 +120,8 @@ def test_the_rl_zoo_takes_the_buffer_from_its_hyperparameters(own_folder: Path) 
     pytest.importorskip("rl_zoo3", exc_type=ImportError)
     command = [
         sys.executable, "-m", "rl_zoo3.train", "--algo", "dqn", "--env", "MsPacmanNoFrameskip-v4",
-        "--conf-file", str(EXAMPLES / "rl_zoo" / "dqn.yml"), "--n-timesteps", "200", "--eval-freq", "-1",
-        "--log-folder", "logs", "--save-replay-buffer", "--hyperparams", "learning_starts:100", "buffer_size:150",
+        "--conf-file", str(EXAMPLES / "rl_zoo" / "dqn.yml"), "--n-timesteps", "120", "--eval-freq", "-1",
+        "--log-folder", "logs", "--save-replay-buffer", "--hyperparams", "learning_starts:100", "buffer_size:80",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=own_folder, env=environment, check=False)
@@ -140,11 +144,12 @@ assert all(bool((a == b).all()) for a, b in zip(ours, theirs, strict=True))
 """
 
 
+@pytest.mark.long
 def test_sbx_trains_to_the_same_weights_with_both_buffers(own_folder: Path) -> None:
     """In a process of its own: where JAX has been used, it warns of every fork of later tests."""
     if importlib.util.find_spec("sbx") is None:
         pytest.skip("sbx-rl is not installed")
-    command = [sys.executable, "-c", SBX_TWINS, *LEARN, "--total-timesteps", "200"]
+    command = [sys.executable, "-c", SBX_TWINS, *OVERWRITTEN]
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=own_folder, env=environment, check=False)
     assert done.returncode == 0, done.stderr

@@ -303,10 +303,10 @@ def test_the_script_fits_the_worst_row(tmp_path: Path, capsys: pytest.CaptureFix
 
 # ---- examples
 
-FEW = ("--total-timesteps", "200", "--n-envs", "1", "--device", "cpu")
+FEW = ("--n-envs", "1", "--device", "cpu", "--total-timesteps")
 EXAMPLES = {
-    "replay": ("--buffer-size", "150", "--learning-starts", "160", *FEW),
-    "rollout": FEW,
+    "replay": (*FEW, "90", "--buffer-size", "60", "--learning-starts", "70"),  # it overwrites its first steps
+    "rollout": (*FEW, "128"),  # one rollout
 }
 
 
@@ -319,9 +319,10 @@ def test_examples_train_as_sb3_does_and_can_be_watched(
     train = load(ROOT / "examples" / f"example_train_gpu_{kind}.py").main
     ours = train([*EXAMPLES[kind], "--save", "model.zip"])
     assert "Gpu" in capsys.readouterr().out
-    theirs = train([*EXAMPLES[kind], "--raw"]).policy.state_dict()
+    theirs = train([*EXAMPLES[kind], "--raw"])
     assert "Gpu" not in capsys.readouterr().out
-    for key, value in theirs.items():
+    assert ours._n_updates == theirs._n_updates > 0
+    for key, value in theirs.policy.state_dict().items():
         assert th.equal(ours.policy.state_dict()[key], value), key
     watch = load(ROOT / "examples" / f"example_watch_gpu_{kind}.py").main
     watch(["model.zip", "--device", "cpu", "--total-timesteps", "5", "--video", "game.gif"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import ale_py
@@ -171,39 +172,35 @@ def atari() -> Any:
     return VecFrameStack(make_atari_env("PongNoFrameskip-v4", n_envs=2, seed=0), 4)
 
 
-def assert_same_training(make: Callable[..., Any], steps: int) -> None:
-    weights = []
-    for ours in (True, False):
-        model = make(ours)
-        before = {key: value.clone() for key, value in model.policy.state_dict().items()}
-        model.learn(steps)
-        weights.append(model.policy.state_dict())
-        model.get_env().close()
-        assert any(not th.equal(before[key], value) for key, value in weights[-1].items())
-    for key, value in weights[1].items():
-        assert weights[0][key].numpy().tobytes() == value.numpy().tobytes(), key
+def weights_after(algorithm: Any, method: str | None) -> dict[str, th.Tensor]:
+    """What a training ends in, with a buffer of ours or, without a method, with SB3's."""
+    kind = "replay" if algorithm is DQN else "rollout"
+    options: dict[str, Any] = {
+        DQN: {"buffer_size": 100, "learning_starts": 40, "batch_size": 8},
+        PPO: {"n_steps": 16, "batch_size": 16, "n_epochs": 2},
+        A2C: {"n_steps": 16},
+    }[algorithm]
+    if method:
+        options[f"{kind}_buffer_class"] = {"replay": GpuReplayBuffer, "rollout": GpuRolloutBuffer}[kind]
+        options[f"{kind}_buffer_kwargs"] = {"compression_method": method, "buffer_device": "cpu"}
+    model = algorithm("CnnPolicy", atari(), seed=1, device="cpu", **options)
+    before = {key: value.clone() for key, value in model.policy.state_dict().items()}
+    model.learn(130 if algorithm is DQN else 64)
+    weights = model.policy.state_dict()
+    model.get_env().close()
+    assert any(not th.equal(before[key], value) for key, value in weights.items())
+    return weights
 
 
+@cache
+def weights_of_sb3(algorithm: Any) -> dict[str, th.Tensor]:
+    return weights_after(algorithm, None)
+
+
+@pytest.mark.parametrize("algorithm", [DQN, PPO, A2C])
 @pytest.mark.parametrize("method", METHODS)
-def test_dqn_ends_in_the_same_weights(method: str) -> None:
-    def make(ours: bool) -> DQN:
-        kwargs: dict[str, Any] = {"replay_buffer_class": GpuReplayBuffer} if ours else {}
-        if ours:
-            kwargs["replay_buffer_kwargs"] = {"compression_method": method, "buffer_device": "cpu"}
-        return DQN("CnnPolicy", atari(), buffer_size=100, learning_starts=40, batch_size=8, seed=1, device="cpu", **kwargs)
-
-    assert_same_training(make, 130)
-
-
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-@pytest.mark.parametrize("method", METHODS)
-def test_on_policy_training_ends_in_the_same_weights(method: str, algorithm: Any) -> None:
-    def make(ours: bool) -> Any:
-        kwargs: dict[str, Any] = {"rollout_buffer_class": GpuRolloutBuffer} if ours else {}
-        if ours:
-            kwargs["rollout_buffer_kwargs"] = {"compression_method": method, "buffer_device": "cpu"}
-        if algorithm is PPO:
-            kwargs |= {"batch_size": 16, "n_epochs": 2}
-        return algorithm("CnnPolicy", atari(), n_steps=16, seed=1, device="cpu", **kwargs)
-
-    assert_same_training(make, 64)
+def test_training_ends_in_the_same_weights(method: str, algorithm: Any) -> None:
+    ours, theirs = weights_after(algorithm, method), weights_of_sb3(algorithm)
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        assert ours[key].numpy().tobytes() == value.numpy().tobytes(), key

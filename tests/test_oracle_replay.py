@@ -11,7 +11,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 
 from sb3_extra_buffers.codecs import available_codecs
 from sb3_extra_buffers.compressed import CompressedDictReplayBuffer, CompressedNStepReplayBuffer, CompressedReplayBuffer
-from tests.oracle import DICT_SPACE, IMAGE, SPACES, add_to_replay, assert_same_samples
+from tests.oracle import DICT_SPACE, IMAGE, SPACES, add_to_replay, assert_same_samples, each_once
 from tests.transitions import play
 
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -49,9 +49,8 @@ def test_dict_replay_equals_sb3(n_envs: int, method: str) -> None:
     check(CompressedDictReplayBuffer(*args, compression_method=method), DictReplayBuffer(*args), DICT_SPACE, args[2], n_envs)
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n_envs", [1, 3])
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize(("name", "method"), each_once(list(SPACES), METHODS))
 def test_n_step_replay_equals_sb3(name: str, n_envs: int, method: str) -> None:
     space = SPACES[name]
     args = (60, space, ACTIONS["discrete"], "cpu", n_envs)

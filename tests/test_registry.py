@@ -525,6 +525,7 @@ else:
 """
 
 
+@pytest.mark.long
 def test_another_process_reads_what_was_saved_once_the_codec_is_registered_there(tmp_path: Path) -> None:
     """The class is one of a script: only its name is in the file."""
 

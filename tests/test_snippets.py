@@ -24,8 +24,8 @@ from sb3_extra_buffers.cli import build_parser
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(sb3_extra_buffers.__file__).parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("benchmarks/*.md")])
-#: Steps of a training in a snippet: DQN learns from its 100th on.
-MOST_STEPS = 160
+#: Steps of a training in a snippet: DQN learns from its 100th on, PPO after a rollout of 128.
+MOST_STEPS = 128
 
 FENCE = re.compile(r"^([ \t]*)```(\w+)[^\n]*\n(.*?)^\1```[ \t]*$", re.MULTILINE | re.DOTALL)
 

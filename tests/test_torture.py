@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.long
 def test_a_small_campaign(tmp_path: Path) -> None:
     """In a process of its own: it forks."""
     numbers = ["--kills", "40", "--files", "200", "--full", "25", "--out", str(tmp_path / "torture.json")]

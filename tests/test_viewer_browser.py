@@ -24,7 +24,10 @@ playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is no
 CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromium: the page is not tested. Set CHROMIUM to one")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromium: the page is not tested. Set CHROMIUM to one"),
+    pytest.mark.xdist_group("browser"),  # it starts once
+]
 SHOTS = Path(__file__).parent.parent / "debug_obs" / "viewer"
 expect = playwright.expect
 expect.set_options(timeout=30_000)  # others may be using the machine

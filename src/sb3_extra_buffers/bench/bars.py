@@ -59,7 +59,7 @@ def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False, 
     :param quick: everything in small, without the other games and cameras: a smoke test
     :param peers: also named codecs beside those of sb3-extra-buffers 0.5.0
     """
-    size, noise_size, vector_size, large = (2000, 2000, 2000, 4000) if quick else (40_000, 20_000, 200_000, 1_000_000)
+    size, noise_size, vector_size, large = (1000, 1000, 1000, 2000) if quick else (40_000, 20_000, 200_000, 1_000_000)
     options = {"cache": str(cache), "laps": 1 if quick else 4, "samples": 16 if quick else 960}
 
     def jobs(workload: str, transitions: int, *buffers: str) -> tuple[Job, ...]:
@@ -84,7 +84,7 @@ def check_groups(cache: Path, *, smallest: str = SMALLEST, quick: bool = False, 
         Group("large", f"{large:,} transitions", (*jobs(MAIN_GAME, size, DEFAULT), *jobs(MAIN_GAME, large, DEFAULT))),
         Group("vectors", "vectors", jobs("vectors", vector_size, "sb3-default", DEFAULT)),
         Group("training", "DQN", trainings("dqn", 160 if quick else 2000, warm=400), turns),
-        Group("training", "PPO", trainings("ppo", rollout // 4 if quick else 3 * rollout, warm=rollout), turns),
+        Group("training", "PPO", trainings("ppo", rollout // 16 if quick else 3 * rollout, warm=rollout), turns),
     ]
 
 
