@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_extra_buffers.compressed.add_view import AddView, view_for
+from sb3_extra_buffers.compressed.add_view import view_for
 from sb3_extra_buffers.compressed.augmentation import check_pad, shift_batch
 from sb3_extra_buffers.compressed.batch_view import BatchView, can_be_viewed, is_known
 from sb3_extra_buffers.compressed.episodes import forget_cut_episodes
@@ -43,7 +43,7 @@ class ReplayObservations(LimitedObservations):
     _column_names = ("observations", "next_observations")
     _made_by = -1
     _batch_view: BatchView | None = None
-    _add_view: AddView | None = None
+    _add_view: Any = None  # an AddView
     #: SB3's.
     actions: NDArray[Any]
     rewards: NDArray[Any]
@@ -109,19 +109,21 @@ class ReplayObservations(LimitedObservations):
             if self._max_bytes is not None:
                 self._keep_limit()
             stored, slot, age, view = self._stored, self.pos, self._age, self._add_view
+            is_direct = (  # not in a method of the view: a call takes longer than the comparisons
+                view is not None and slot == view.window.next_slot < view.window.stop and not more
+                and self.actions is view.all_actions and self.rewards is view.all_rewards
+                and self.dones is view.all_dones and self.timeouts is view.all_timeouts
+            )  # fmt: skip
+            if not is_direct:
+                stored.prepare_step(slot, stored.checked((obs, next_obs)))
+            elif view.is_checked:
+                obs, next_obs = stored.checked((obs, next_obs))
             try:
-                if (  # not in a method of the view: a call takes longer than the comparisons
-                    view is not None and slot == view.window.next_slot < view.window.stop and not more
-                    and self.actions is view.all_actions and self.rewards is view.all_rewards
-                    and self.dones is view.all_dones and self.timeouts is view.all_timeouts
-                ):  # fmt: skip
-                    if view.is_checked:
-                        obs, next_obs = stored.checked((obs, next_obs))
+                if is_direct:
                     view.pos = slot - view.first
-                    ReplayBuffer.add(view, obs, next_obs, action, reward, done, infos)  # type: ignore[arg-type]
+                    ReplayBuffer.add(view, obs, next_obs, action, reward, done, infos)
                     self.pos = view.window.next_slot = slot + 1
                 else:
-                    stored.prepare_step(slot, stored.checked((obs, next_obs)))
                     super().add(stored.placeholder, stored.placeholder, action, reward, done, infos, *more)
                     stored.commit_step()
                     if stored.has_rows:
@@ -130,7 +132,7 @@ class ReplayObservations(LimitedObservations):
             except BaseException as error:
                 self._interrupted, self._next_age = slot, age + 1
                 self._make_up()
-                if isinstance(error, (TypeError, ValueError)):
+                if is_direct and isinstance(error, (TypeError, ValueError)):
                     stored.checked((obs, next_obs))  # says more than NumPy does of wrong shapes
                 raise
 
