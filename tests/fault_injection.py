@@ -176,6 +176,8 @@ class Twins:
     def reset(self) -> None:
         for buffer in (self.ours, self.theirs):
             buffer.reset()
+            if hasattr(buffer, "ep_length"):
+                buffer.ep_length[:] = 0  # SB3's `reset` leaves episodes behind whose steps are gone, and a pickle does not
         self.undefined = None
 
     def reload(self) -> None:

@@ -89,6 +89,7 @@ class SharedRawHeap:
         """Register a buffer, whose payloads `compact` then moves too."""
         self.budget.join(self)
         self._owners.add(buffer)
+        weakref.finalize(buffer, _count_again, weakref.ref(self)).atexit = False
 
     def parts(self) -> dict[int, int]:
         """Bytes that are held, see `ByteBudget`."""
@@ -214,6 +215,13 @@ class SharedRawHeap:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         SharedRawHeap.__init__(self, state["capacity"], state["device"], state["budget"])
+
+
+def _count_again(reference: weakref.ref[SharedRawHeap]) -> None:
+    """When a buffer is gone, its payloads are dead."""
+    heap = reference()
+    if heap is not None:
+        heap._is_changing = True
 
 
 def _chunks(sizes: Ints) -> list[tuple[int, int]]:
