@@ -1,6 +1,6 @@
 """One thread for torch: the tests run side by side, and results must not depend on how sums are split.
 
-What a test registers is forgotten after it.
+What a test registers is forgotten after it. Ray is started once, for all tests that need it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import torch as th
 
 from sb3_extra_buffers.codecs import registry
 
+from .ray_actors import ReusedActors, local_ray
+
 th.set_num_threads(1)
 
 
@@ -26,3 +28,21 @@ def registered_codecs() -> Iterator[None]:
     if registry._entries != before:
         registry._entries.clear()
         registry._entries.update(before)
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> Iterator[None]:
+    """Ray on this machine. Tests that use it are in the xdist group "ray": they take turns in one process."""
+    with local_ray():
+        yield
+
+
+@pytest.fixture(scope="session")
+def _actors(ray_here: None) -> ReusedActors:
+    return ReusedActors()
+
+
+@pytest.fixture
+def reused_actors(_actors: ReusedActors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards and collectors run in processes of earlier tests. For tests that neither kill shards nor look at processes."""
+    _actors.patch(monkeypatch)

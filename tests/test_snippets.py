@@ -91,9 +91,17 @@ def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BaseAlgorithm, "_setup_learn", setup_learn)
 
 
+def uses_ray(name: str) -> bool:
+    return any("distributed" in block.code for block in SNIPPETS[name][1])
+
+
 @pytest.mark.usefixtures("short_trainings")
-@pytest.mark.parametrize("name", SNIPPETS)
-def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group("ray") if uses_ray(name) else []) for name in SNIPPETS]
+)
+def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if uses_ray(name):
+        request.getfixturevalue("reused_actors")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     path, found = SNIPPETS[name]
