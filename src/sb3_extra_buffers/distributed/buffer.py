@@ -312,7 +312,7 @@ class RayReplayBuffer(ReplayBuffer):
         self._open(None)
         for remote, parts in zip(self._remotes, dumped, strict=True):  # each has room for what was in one
             for data in parts:
-                remote.call("append", data, keep_priorities=True)
+                remote.append(data, keep_priorities=True)
 
 
 def _close(started: list[Any]) -> None:

@@ -231,7 +231,7 @@ def _hand_over(held: Any, buffer: RayReplayBuffer) -> None:
             # A part of each segment for each shard: one shard alone has no room for all.
             for i, slots in enumerate(np.array_split(contents.slots[first:last], n)):
                 data = steps_to_wire(source, slots, {})
-                buffer._remotes[(i + turn) % n].call("append", data, keep_priorities=True)
+                buffer._remotes[(i + turn) % n].append(data, keep_priorities=True)
 
 
 def _setups(

@@ -195,9 +195,16 @@ class Pool:
             back = (
                 f"came back with {state.restored:,} of its checkpoint" if state.restored else "was started anew without them"
             )
+            advice = "" if state.restored or state.damage else ". checkpoint=folder would keep them"
             warnings.warn(
-                f"Shard {number} died with {known.size:,} transitions, and {back}. Training goes on, and the shard is refilled"
-                + ("" if state.restored else ". checkpoint=folder would keep them"),
+                f"Shard {number} died with {known.size:,} transitions, and {back}. Training goes on, and the shard is "
+                f"refilled{advice}",
+                ShardLostWarning,
+                stacklevel=2,
+            )
+        if state.damage and (known is None or known.life != state.life):
+            warnings.warn(
+                f"Shard {number} begins empty, because its checkpoint is damaged: {state.damage}",
                 ShardLostWarning,
                 stacklevel=2,
             )

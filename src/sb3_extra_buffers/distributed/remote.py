@@ -6,6 +6,7 @@ is noticed here.
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,11 @@ class RemoteShard:
     def __init__(self, handle: Any, number: int, timeout: float) -> None:
         self.handle, self.number, self.timeout = handle, number, timeout
         self._updates: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        self._sender, self._n_appended = secrets.token_hex(6), 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process is another sender."""
+        return RemoteShard, (self.handle, self.number, self.timeout)
 
     def start(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Begin a call. Returns what `ray.get` waits for."""
@@ -95,9 +101,12 @@ class RemoteShard:
             "has memory left; give a larger timeout= if it is busy"
         )
 
-    def append(self, data: Wire) -> ShardState:
-        """See `Shard.append`."""
-        state: ShardState = self.call("append", data)
+    def append(self, data: Wire, *, keep_priorities: bool = False) -> ShardState:
+        """See `Shard.append`. Also if its answer is lost and it is sent again, it is appended once."""
+        self._n_appended += 1
+        state: ShardState = self.call(
+            "append", data, keep_priorities=keep_priorities, sender=self._sender, number=self._n_appended
+        )
         return state
 
     def update_priorities(self, numbers: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
