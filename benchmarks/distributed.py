@@ -204,7 +204,7 @@ def add(rounds: int = 5) -> dict[str, float]:
             start = time.perf_counter()
             for data in segments:
                 buffer.push(data)
-            buffer._drop_staging()
+            buffer._pushing.drop()
             encoded.append(len(segments) * STEPS * 4 / (time.perf_counter() - start))
         buffer.close()
     return {

@@ -31,7 +31,7 @@ from sb3_extra_buffers.distributed.learning import _hand_over, _setups
 from sb3_extra_buffers.distributed.remote import RemoteShard, start_shards
 from sb3_extra_buffers.distributed.sessions import end_actors
 from sb3_extra_buffers.distributed.shard import Shard
-from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning
+from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning, WaitingForResourcesWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
 
 from .distributed_kills import run
@@ -353,6 +353,16 @@ def test_what_learn_cannot_do_is_refused() -> None:
 def wait_until(collectors: Collectors, condition: Any) -> None:
     while not condition():
         collectors.wait()
+
+
+def test_collectors_that_wait_for_cpus_are_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.distributed.collectors._STARTING_SECONDS", 0.2)
+    model = DQN("MlpPolicy", cart_pole(), **quick())
+    collectors = Collectors([setup_of(model, cart_pole)], [], model, cpus=64, max_versions_behind=2, timeout=300)
+    # Warnings are errors here.
+    with pytest.raises(WaitingForResourcesWarning, match=r"1 of 1 collectors have .* 64 CPUs, and of the 2 that Ray has"):
+        collectors.begin()
+    collectors.close()
 
 
 @pytest.mark.usefixtures("reused_actors")

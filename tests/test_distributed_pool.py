@@ -15,7 +15,7 @@ pytest.importorskip("ray")
 from ray.exceptions import RayActorError
 
 from sb3_extra_buffers.distributed import remote
-from sb3_extra_buffers.distributed.pool import Pool, _Source
+from sb3_extra_buffers.distributed.pool import Pool, Pools, _Source
 from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.distributed.spec import BufferSpec
 from sb3_extra_buffers.errors import EmptyShardsError, ShardLostWarning
@@ -150,6 +150,46 @@ def test_no_more_is_asked_for_than_the_bound(prefetch: int) -> None:
         assert sum(sum(shard.n_drawn) for shard in shards) <= taken + 2 * 16 * prefetch * len(shards)
     batch = pool.window._get_samples(slots)
     assert_batch(batch, walk)
+
+
+def test_batches_of_several_sizes_are_each_drawn_ahead() -> None:
+    spec = spec_of(VECTORS)
+    shards, walk = filled(spec, [50, 150])
+    pools = Pools(spec, shards, prefetch=2, device="cpu", rng=np.random.default_rng(7))  # type: ignore[arg-type]
+    made: set[int] = set()
+    for _ in range(20):
+        for size in (8, 32):
+            pool = pools.of(size)
+            made.add(id(pool))
+            slots, _, _ = pool.take()
+            assert len(slots) == size
+            assert_batch(pool.window._get_samples(slots), walk)
+    assert len(made) == 2
+    assert sum(sum(shard.n_drawn) for shard in shards) <= 20 * 40 + 2 * 2 * 40 * len(shards)
+    assert pools.n_known == 200
+    kept = pools.of(8)
+    assert sum(len(source.rows) for source in kept._sources) > 0
+    for _ in range(6):
+        pools.of(32).take()
+    assert pools.of(8) is kept
+    assert sum(len(source.rows) for source in kept._sources) == 0  # drawn too long ago
+    for size in range(1, 6):
+        pools.of(size)
+    assert list(pools._pools) == [2, 3, 4, 5]
+
+
+def test_a_loss_is_said_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.distributed.pool.PAUSE", 0.0)
+    spec = spec_of(VECTORS)
+    shards, walk = filled(spec, [50])
+    pools = Pools(spec, shards, prefetch=1, device="cpu", rng=np.random.default_rng(7))  # type: ignore[arg-type]
+    for size in (8, 16):
+        pools.of(size).take()
+    shards[0].shard = Shard(spec, 50)
+    shards[0].shard.append(segment_of(spec, walk, 20))
+    with pytest.warns(ShardLostWarning) as warned:
+        [pools.of(size).take() for size in (8, 16, 8, 16, 8, 16, 4)]
+    assert len(warned) == 1
 
 
 def test_indices_name_the_transitions() -> None:

@@ -23,9 +23,10 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.converting import compress_buffer
 from sb3_extra_buffers.distributed import sessions
-from sb3_extra_buffers.distributed.buffer import RayPrioritizedReplayBuffer, RayReplayBuffer
+from sb3_extra_buffers.distributed.buffer import RayReplayBuffer
 from sb3_extra_buffers.distributed.collector import Setup, vec_normalize_refused
 from sb3_extra_buffers.distributed.collectors import Collectors
+from sb3_extra_buffers.distributed.prioritized_buffer import RayPrioritizedReplayBuffer
 from sb3_extra_buffers.distributed.rollouts import Rollouts
 from sb3_extra_buffers.distributed.spec import LEAST_STEPS
 from sb3_extra_buffers.distributed.wire import steps_to_wire
