@@ -311,6 +311,23 @@ def test_the_arguments_of_the_run_count_not_those_of_the_checkpoint(tmp_path: Pa
         assert back._buffer.priorities[0, 0] == pytest.approx(weights.max(), rel=1e-5)
 
 
+def test_large_segments_travel_in_pieces_that_ray_sends_with_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, pieces in ((10, 1), (96_000, 1), (96_001, 2), (500_000, 6), (600_000, 1), (0, 1)):
+        data = np.arange(n).astype(np.uint8)
+        made = wire.in_pieces(data)
+        assert len(made) == pieces
+        assert np.array_equal(np.concatenate(made), data)
+        assert pieces == 1 or max(map(len, made)) < 100_000
+    spec, walk = spec_of(IMAGES), Walk(IMAGES)
+    shard, data = Shard(spec, 100, seed=0), segment_of(spec, walk, 40)
+    monkeypatch.setattr(wire, "_PIECE_BYTES", len(data) // 3)
+    assert len(wire.in_pieces(data)) > 2
+    shard.append(*wire.in_pieces(data))
+    assert_batch(drawn(spec, shard, 60)[0], walk)
+    with pytest.raises(CorruptDataError):
+        shard.append(*wire.in_pieces(data)[:-1])
+
+
 def test_a_segment_that_is_sent_again_is_appended_once(tmp_path: Path) -> None:
     spec, walk = spec_of(VECTORS), Walk(VECTORS)
     shard = Shard(spec, 100, str(tmp_path), seed=0)

@@ -69,7 +69,7 @@ class RayReplayBuffer(ReplayBuffer):
         replay_buffer_class: type[ReplayBuffer] | None = None,
         n_shards: int = 1,
         shards: list[Any] | None = None,
-        prefetch: int = 4,
+        prefetch: int = 16,
         push_steps: int = LEAST_STEPS,
         checkpoint: str | os.PathLike[str] | None = None,
         timeout: float = 300.0,

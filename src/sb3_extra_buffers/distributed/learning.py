@@ -50,7 +50,7 @@ def learn(
     reset_num_timesteps: bool = True,
     progress_bar: bool = False,
     push_steps: int = LEAST_STEPS,
-    prefetch: int = 8,
+    prefetch: int = 16,
     exploration: Sequence[float | Callable[[float], float] | ActionNoise] | None = None,
     max_versions_behind: int = 4,
     checkpoint: str | os.PathLike[str] | None = None,

@@ -142,9 +142,8 @@ class Pool:
         """
         weights = np.array([source.weight for source in self._sources])
         left = np.array([len(source.rows) for source in self._sources])
-        labels: Ints = (
-            self._rng.choice(len(weights), n, p=weights / weights.sum()) if len(weights) > 1 else np.zeros(n, np.int64)
-        )
+        edges = np.cumsum(weights)
+        labels: Ints = np.searchsorted(edges[:-1], self._rng.random(n) * edges[-1], side="right")
         for i in np.flatnonzero(left).tolist():
             at = np.flatnonzero(labels == i)
             labels = labels[: at[left[i] - 1] + 1] if len(at) >= left[i] else labels

@@ -18,7 +18,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
 from sb3_extra_buffers.distributed.shard import Shard, ShardState
 from sb3_extra_buffers.distributed.spec import BufferSpec
-from sb3_extra_buffers.distributed.wire import Wire
+from sb3_extra_buffers.distributed.wire import Wire, in_pieces
 
 #: Seconds between two attempts to reach an actor that is being started.
 PAUSE = 0.1
@@ -72,6 +72,8 @@ class RemoteShard:
                 kwargs = {"numbers": numbers, "errors": errors}
             else:
                 self.handle.update_priorities.remote(numbers, errors)
+        if method == "append":
+            args = (*in_pieces(args[0]),)
         return getattr(self.handle, method).remote(*args, **kwargs)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:

@@ -137,16 +137,17 @@ class Shard:
 
     # ---- writing
 
-    def append(self, data: Wire, *, keep_priorities: bool = False, sender: str = "", number: int = 0) -> ShardState:
+    def append(self, *data: Wire, keep_priorities: bool = False, sender: str = "", number: int = 0) -> ShardState:
         """Append the steps of a segment; the newest, if it has more than fit. An error changes nothing.
 
+        :param data: the segment, or its pieces
         :param keep_priorities: also take its priorities; new transitions get the largest one otherwise
         :param sender: who sends it. One that got no answer sends the same segment again, which is not appended twice
         :param number: of the segment among those of its sender, which count up
         """
         if sender and number <= self._received.get(sender, -1):
             return self.state()
-        run, buffer = steps_from_wire(data), self._buffer
+        run, buffer = steps_from_wire(*data), self._buffer
         count, n_envs, size = run.count, run.n_envs, buffer.buffer_size
         if count == 0:
             return self.state()
