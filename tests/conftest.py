@@ -45,4 +45,10 @@ def _actors(ray_here: None) -> ReusedActors:
 @pytest.fixture
 def reused_actors(_actors: ReusedActors, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards and collectors run in processes of earlier tests. For tests that neither kill shards nor look at processes."""
-    _actors.patch(monkeypatch)
+    _actors.patch(monkeypatch, with_shards=True)
+
+
+@pytest.fixture
+def reused_collectors(_actors: ReusedActors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for collectors alone, for tests that kill shards."""
+    _actors.patch(monkeypatch, with_shards=False)

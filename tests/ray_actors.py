@@ -35,14 +35,14 @@ class ReusedActors:
         self._idle: dict[type, list[Any]] = defaultdict(list)
         self._class_of: dict[Any, type] = {}
 
-    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def patch(self, monkeypatch: pytest.MonkeyPatch, *, with_shards: bool) -> None:
         """Let the modules that start and end actors take these."""
         import ray
 
         from sb3_extra_buffers.distributed import collectors, remote, sessions
 
         mine = Instead(ray, remote=self._remote, kill=self._kill)
-        for module in (collectors, remote, sessions):
+        for module in (collectors, remote, sessions) if with_shards else (collectors,):
             monkeypatch.setattr(module, "ray", mine)
 
     def _remote(self, made_class: type) -> Any:

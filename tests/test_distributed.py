@@ -422,6 +422,7 @@ def test_training_goes_on_when_a_collector_and_a_shard_die() -> None:
     model.replay_buffer.close()
 
 
+@pytest.mark.usefixtures("reused_collectors")
 def test_a_lost_shard_comes_back_with_its_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     model = DQN("MlpPolicy", cart_pole(), **quick())
