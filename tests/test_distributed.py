@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,7 @@ from sb3_extra_buffers.distributed.sessions import end_actors
 from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning, WaitingForResourcesWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
+from sb3_extra_buffers.prioritized.rebinding import Instead
 
 from .distributed_kills import run
 from .experience import ACTIONS, DICT, IMAGES, VECTORS, Walk, assert_batch
@@ -363,6 +365,32 @@ def test_collectors_that_wait_for_cpus_are_said_to_wait(monkeypatch: pytest.Monk
     with pytest.raises(WaitingForResourcesWarning, match=r"1 of 1 collectors have .* 64 CPUs, and of the 2 that Ray has"):
         collectors.begin()
     collectors.close()
+
+
+@pytest.mark.parametrize("free", [0.0, 8.0])
+def test_collectors_are_said_to_wait_once_and_only_if_cpus_are_missing(free: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, waited = DQN("MlpPolicy", cart_pole(), **quick()), []
+
+    def wait(refs: list[Any], timeout: float, **_: Any) -> Any:
+        waited.append(timeout)
+        return (refs, []) if len(waited) == 4 else ([], refs)
+
+    handle = SimpleNamespace(begin=SimpleNamespace(remote=lambda *_: "ref"))
+    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: handle))
+    fake = Instead(
+        ray, wait=wait, get=lambda _: 1, put=lambda one: one, remote=lambda _: made,
+        cluster_resources=lambda: {"CPU": 8.0}, available_resources=lambda: {"CPU": free},
+    )  # fmt: skip
+    monkeypatch.setattr("sb3_extra_buffers.distributed.collectors.ray", fake)
+    monkeypatch.setattr("sb3_extra_buffers.distributed.collectors._STARTING_SECONDS", 0.0)
+    collectors = Collectors([setup_of(model, cart_pole)], [], model, cpus=1, max_versions_behind=2, timeout=300)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        collectors.begin()
+    assert len(warned) == (free == 0)
+    assert waited[0] < 1
+    assert all(200 < one <= 300 for one in waited[1:])  # as long as an order may take
+    assert collectors.n_envs == 1
 
 
 @pytest.mark.usefixtures("reused_actors")

@@ -7,7 +7,6 @@ collectors.
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections import deque
@@ -109,25 +108,29 @@ class Collectors:
 
     def begin(self) -> None:
         """Wait until all are ready. Warns if they wait for CPUs, which may take for ever."""
-        warn_at = time.monotonic() + _STARTING_SECONDS
-        while missing := [worker.number for worker in self._workers if worker.beginning is not None]:
-            self.wait(timeout=None if time.monotonic() > warn_at else max(warn_at - time.monotonic(), 0) + PAUSE)
-            if time.monotonic() > warn_at:
-                self._warn_of_waiting(missing)
-                warn_at = math.inf
+        warn_at: float | None = time.monotonic() + _STARTING_SECONDS
+        while self._n_beginning:
+            self.wait(timeout=None if warn_at is None else max(warn_at - time.monotonic(), 0) + PAUSE)
+            if warn_at is not None and time.monotonic() > warn_at:
+                self._warn_of_waiting()
+                warn_at = None
 
-    def _warn_of_waiting(self, missing: list[int]) -> None:
+    @property
+    def _n_beginning(self) -> int:
+        return sum(worker.beginning is not None for worker in self._workers)
+
+    def _warn_of_waiting(self) -> None:
         """Say what collectors wait for, unless Ray has it."""
         there, free = (
             float(found.get("CPU", 0))
             for found in (ray.cluster_resources(), ray.available_resources())  # type: ignore[no-untyped-call]
         )
-        if free >= self._cpus:
+        if not self._n_beginning or free >= self._cpus:
             return
         warnings.warn(
-            f"{len(missing)} of {len(self._workers)} collectors have not started yet: each asks for {self._cpus:g} CPUs, and "
-            f"of the {there:g} that Ray has {free:g} are free. Training begins when there are enough. Give fewer n_collectors "
-            "or a smaller cpus_per_collector, end what else uses Ray (`ray status` shows it), or add nodes",
+            f"{self._n_beginning} of {len(self._workers)} collectors have not started yet: each asks for {self._cpus:g} CPUs, "
+            f"and of the {there:g} that Ray has {free:g} are free. Training begins when there are enough. Give fewer "
+            "n_collectors or a smaller cpus_per_collector, end what else uses Ray (`ray status` shows it), or add nodes",
             WaitingForResourcesWarning,
             stacklevel=2,
         )

@@ -191,6 +191,7 @@ class Shard:
                     f"{name!r} has {values.dtype} of shape {values.shape[1:]} per step; the shard keeps {array.dtype} of "
                     f"{(run.n_envs, *array.shape[2:])}"
                 )
+            run.changed[name] = values  # it is not read and checked once more when it is put
         if len(target.leaves) > 1:  # what fails at the second key must not have written the first
             for key, leaf in target.leaves.items():
                 with run.extract(key) as extract:
