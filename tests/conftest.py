@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -15,7 +16,7 @@ import torch as th
 
 from sb3_extra_buffers.codecs import registry
 
-from .ray_actors import ReusedActors, local_ray
+from .ray_actors import ReusedActors, local_ray, uses_ray
 
 th.set_num_threads(1)
 
@@ -30,9 +31,23 @@ def registered_codecs() -> Iterator[None]:
         registry._entries.update(before)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that use Ray run in one process. The mark `xdist_group` is ignored by pytest-xdist 3.8 with pytest 9.2."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Scheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "ray" if uses_ray(nodeid) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
+
+
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[None]:
-    """Ray on this machine. Tests that use it are in the xdist group "ray": they take turns in one process."""
+    """Ray on this machine, for the tests of `uses_ray`."""
     with local_ray():
         yield
 

@@ -14,6 +14,11 @@ import pytest
 from sb3_extra_buffers.prioritized.rebinding import Instead
 
 
+def uses_ray(nodeid: str) -> bool:
+    """Whether a test starts Ray, by its name: `test_distributed.py`, and the snippets of `docs/distributed.md`."""
+    return "/test_distributed.py::" in nodeid or "docs/distributed.md" in nodeid
+
+
 @contextmanager
 def local_ray() -> Iterator[None]:
     """A Ray of the tests' own."""

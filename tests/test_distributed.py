@@ -42,7 +42,6 @@ from .test_collectors import make_env, setup_of
 from .test_shards import spec_of
 
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
     pytest.mark.usefixtures("ray_here"),
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets and files that Ray leaves to the garbage collector
