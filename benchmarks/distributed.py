@@ -42,7 +42,7 @@ from sb3_extra_buffers.segments.runs import put_run
 from sb3_extra_buffers.training_utils.atari import make_env
 
 OUT = Path(__file__).parent / "campaigns" / "distributed.json"
-N, BATCH, STEPS, PREFETCH = 40_000, 32, 64, 8
+N, BATCH, STEPS, PREFETCH = 40_000, 32, 64, 16
 
 
 def seconds(run: Callable[[], Any], n: int) -> float:
@@ -204,7 +204,7 @@ def add(rounds: int = 5) -> dict[str, float]:
             start = time.perf_counter()
             for data in segments:
                 buffer.push(data)
-            buffer._drop_staging()
+            buffer._pushing.drop()
             encoded.append(len(segments) * STEPS * 4 / (time.perf_counter() - start))
         buffer.close()
     return {

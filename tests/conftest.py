@@ -1,6 +1,6 @@
 """One thread for torch: the tests run side by side, and results must not depend on how sums are split.
 
-What a test registers is forgotten after it. Long tests begin first.
+What a test registers is forgotten after it. Long tests begin first. Ray is started once, for all tests that need it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -15,6 +16,8 @@ import pytest
 import torch as th
 
 from sb3_extra_buffers.codecs import registry
+
+from .ray_actors import ReusedActors, local_ray, uses_ray
 
 th.set_num_threads(1)
 
@@ -44,3 +47,41 @@ def registered_codecs() -> Iterator[None]:
     if registry._entries != before:
         registry._entries.clear()
         registry._entries.update(before)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests that use Ray run in one process. The mark `xdist_group` is ignored by pytest-xdist 3.8 with pytest 9.2."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Scheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "ray" if uses_ray(nodeid) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> Iterator[None]:
+    """Ray on this machine, for the tests of `uses_ray`."""
+    with local_ray():
+        yield
+
+
+@pytest.fixture(scope="session")
+def _actors(ray_here: None) -> ReusedActors:
+    return ReusedActors()
+
+
+@pytest.fixture
+def reused_actors(_actors: ReusedActors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards and collectors run in processes of earlier tests. For tests that neither kill shards nor look at processes."""
+    _actors.patch(monkeypatch, with_shards=True)
+
+
+@pytest.fixture
+def reused_collectors(_actors: ReusedActors, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for collectors alone, for tests that kill shards."""
+    _actors.patch(monkeypatch, with_shards=False)

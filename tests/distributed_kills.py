@@ -28,7 +28,7 @@ import numpy as np
 from .experience import EPISODE, IMAGES, Walk
 
 OUT = Path(__file__).parents[1] / "benchmarks" / "campaigns" / "kills.json"
-N_COLLECTORS, N_SHARDS, SIZE = 2, 2, 4000
+SIZE = 4000
 KINDS = ("collector", "shard", "learner")
 #: What can never be needed: a training that takes so long hangs.
 MOST_SECONDS = 240
@@ -57,7 +57,7 @@ class WalkEnv(gym.Env[Any, Any]):
 # ---- the child
 
 
-def train(folder: Path, total: int) -> None:
+def train(folder: Path, total: int, n_collectors: int, n_shards: int) -> None:
     """Train up to `total` steps, from the checkpoint if there is one."""
     import ray
     from stable_baselines3 import DQN
@@ -90,8 +90,8 @@ def train(folder: Path, total: int) -> None:
         return True
 
     distributed.learn(
-        model, WalkEnv, total - begun, N_COLLECTORS, N_SHARDS, note, checkpoint=run,
-        checkpoint_freq=400, reset_num_timesteps=False, timeout=60, log_interval=None, push_steps=32,
+        model, WalkEnv, total - begun, n_collectors, n_shards, note, checkpoint=run,
+        checkpoint_freq=total // 10, reset_num_timesteps=False, timeout=60, log_interval=None, push_steps=32,
     )  # fmt: skip
     held = model.replay_buffer.to_local()
     result = {"steps": model.num_timesteps, "begun": begun, "transitions": held.size(), "wrong": count_wrong(held)}
@@ -135,8 +135,8 @@ def count_wrong(buffer: Any) -> int:
 class Training:
     """A training in a process of its own, in a folder of its own."""
 
-    def __init__(self, folder: Path, total: int) -> None:
-        self.folder, self.total = folder, total
+    def __init__(self, folder: Path, total: int, n_collectors: int, n_shards: int) -> None:
+        self.folder, self.total, self.n_collectors, self.n_shards = folder, total, n_collectors, n_shards
         self.n_started = 0
         self.start()
 
@@ -144,7 +144,10 @@ class Training:
         """Start it, or go on after the learner was killed."""
         (self.folder / "pids.json").unlink(missing_ok=True)
         self.n_started += 1
-        command = [sys.executable, "-m", "tests.distributed_kills", "--child", str(self.folder), "--total", str(self.total)]
+        command = [
+            sys.executable, "-m", "tests.distributed_kills", "--child", str(self.folder), "--total", str(self.total),
+            "--collectors", str(self.n_collectors), "--shards", str(self.n_shards),
+        ]  # fmt: skip
         with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=Path(__file__).parents[1], stdout=log, stderr=log)
 
@@ -194,9 +197,9 @@ class Training:
         return {**json.loads((self.folder / "result.json").read_text()), "warnings": warned, "starts": self.n_started}
 
 
-def run(kinds: list[str], total: int, folder: Path) -> dict[str, Any]:
+def run(kinds: list[str], total: int, folder: Path, n_collectors: int = 2, n_shards: int = 2) -> dict[str, Any]:
     """One training with these kills, spread over its steps."""
-    training, killed = Training(folder, total), []
+    training, killed = Training(folder, total, n_collectors, n_shards), []
     for i, kind in enumerate(kinds):
         if training.kill(kind, (i + 1) * total // (len(kinds) + 2)):
             killed.append(kind)
@@ -208,19 +211,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--child", type=Path)
     parser.add_argument("--total", type=int, default=4000)
+    parser.add_argument("--collectors", type=int, default=2)
+    parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--per-training", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if given.child:
-        train(given.child, given.total)
+        train(given.child, given.total, given.collectors, given.shards)
         return
     random.seed(given.seed)
     runs: list[dict[str, Any]] = []
     while (n := sum(len(one["killed"]) for one in runs)) < given.kills:
         kinds = [random.choice(KINDS) for _ in range(min(given.per_training, given.kills - n))]
         with tempfile.TemporaryDirectory() as folder:
-            runs.append(run(kinds, given.total, Path(folder)))
+            runs.append(run(kinds, given.total, Path(folder), given.collectors, given.shards))
         print(runs[-1]["killed"], runs[-1]["steps"], "steps,", runs[-1]["wrong"], "wrong", flush=True)  # noqa: T201
         write(runs, given.total)
 

@@ -177,7 +177,8 @@ class Twins:
         for buffer in (self.ours, self.theirs):
             buffer.reset()
             if hasattr(buffer, "ep_length"):
-                buffer.ep_length[:] = 0  # SB3's `reset` leaves episodes behind whose steps are gone, and a pickle does not
+                # SB3's `reset` leaves episodes behind whose steps are gone, and a pickle does not.
+                buffer.ep_length[:] = buffer._current_ep_start[:] = 0
         self.undefined = None
 
     def reload(self) -> None:

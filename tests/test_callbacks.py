@@ -138,6 +138,18 @@ def test_measurements_are_log_freq_steps_apart() -> None:
     assert [step for step, row in rows.items() if "buffer/ratio" in row] == [32, 64, 96]  # a rollout is 4 steps
 
 
+class LateBuffer(ReplayBuffer):
+    """Does not see its first transitions at once, as shards that steps have to travel to."""
+
+    def size(self) -> int:
+        return 0 if super().size() < 20 else super().size()
+
+
+def test_a_buffer_that_is_still_empty_is_not_measured() -> None:
+    rows = run(dqn(LateBuffer), 100, BufferMemoryCallback(log_freq=30))
+    assert [step for step, row in rows.items() if "buffer/ratio" in row] == [40, 72]
+
+
 def test_before_the_model_samples_there_is_no_sample_time() -> None:
     rows = run(dqn(ReplayBuffer), 40, BufferMemoryCallback(log_freq=4))
     assert [step for step, row in rows.items() if "buffer/sample_ms" in row] == [24, 28, 32, 36, 40]

@@ -604,7 +604,7 @@ def test_what_comes_after_a_resume_does_not_continue_an_episode(folder: Path, tm
 def test_wrong_uses_of_the_callback(folder: Path) -> None:
     with pytest.raises(ValueError, match="save_freq must be at least 1"):
         BufferCheckpointCallback(0, folder)
-    with pytest.raises(ValueError, match=r"ReplayBuffer.*CheckpointCallback"):
+    with pytest.raises(ValueError, match=r"ReplayBuffer.*CheckpointCallback.*checkpoint=folder"):
         dqn(replay_buffer_class=ReplayBuffer).learn(30, callback=BufferCheckpointCallback(10, folder))
     with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
         resume(folder, Corridor())

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,9 +30,11 @@ from sb3_extra_buffers.distributed.collector import Setup
 from sb3_extra_buffers.distributed.collectors import Collectors
 from sb3_extra_buffers.distributed.learning import _hand_over, _setups
 from sb3_extra_buffers.distributed.remote import RemoteShard, start_shards
+from sb3_extra_buffers.distributed.sessions import end_actors
 from sb3_extra_buffers.distributed.shard import Shard
-from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning
+from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning, WaitingForResourcesWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
+from sb3_extra_buffers.prioritized.rebinding import Instead
 
 from .distributed_kills import run
 from .experience import ACTIONS, DICT, IMAGES, VECTORS, Walk, assert_batch
@@ -40,7 +42,7 @@ from .test_collectors import make_env, setup_of
 from .test_shards import spec_of
 
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
+    pytest.mark.usefixtures("ray_here"),
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # sockets and files that Ray leaves to the garbage collector
     pytest.mark.filterwarnings("ignore:rich is experimental"),  # SB3's progress bar
@@ -50,14 +52,6 @@ pytestmark = [
 
 def quick() -> dict[str, Any]:
     return {"buffer_size": 3000, "learning_starts": 100, "policy_kwargs": {"net_arch": [8]}, "seed": 1}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_here() -> Iterator[None]:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    yield
-    ray.shutdown()
 
 
 def cart_pole() -> Any:
@@ -70,6 +64,11 @@ def pid_of(handle: Any) -> int:
 
 def kill(handle: Any) -> None:
     os.kill(pid_of(handle), signal.SIGKILL)
+
+
+def collector_pids() -> set[int]:
+    here = psutil.Process().children(recursive=True)
+    return {one.pid for one in here if "ray::Collector" in " ".join(one.cmdline())}
 
 
 def is_gone(pid: int) -> bool:
@@ -110,6 +109,7 @@ def test_a_run_that_was_killed_when_not_all_shards_had_saved_can_go_on(
         start_shards(spec, 100, 1, folder=str(tmp_path))
 
 
+@pytest.mark.usefixtures("reused_actors")
 @pytest.mark.parametrize("space", [IMAGES, DICT], ids=["images", "dict"])
 def test_what_is_added_is_sampled(space: Any, tmp_path: Path) -> None:
     walk = Walk(space, 2)
@@ -127,22 +127,29 @@ def test_what_is_added_is_sampled(space: Any, tmp_path: Path) -> None:
     assert sorted(local.rewards[:200].reshape(-1).tolist()) == list(range(200))
     local.save(tmp_path / "all.sb3x")
     assert load_buffer(tmp_path / "all.sb3x").size() == 200
-    copied = pickle.loads(pickle.dumps(buffer))
-    assert copied.size() == 100
-    assert_batch(copied.sample(32), walk)
-    copied.close()
+    pickled = pickle.dumps(buffer)
     buffer.reset()
     assert buffer.size() == 0
     with pytest.raises(ValueError, match="The shards are empty"):
         buffer.sample(32)  # and no ShardLostWarning
-    pids = [pid_of(handle) for handle in buffer.shards]
     buffer.close()
-    assert all(map(is_gone, pids))
+    copied = pickle.loads(pickled)
+    assert copied.size() == 100
+    assert_batch(copied.sample(32), walk)
+    copied.close()
+
+
+def test_closing_a_buffer_ends_its_shards() -> None:
+    buffer = distributed.RayReplayBuffer(1000, VECTORS, ACTIONS, "cpu")
+    [pid] = [pid_of(handle) for handle in buffer.shards]
+    buffer.close()
+    assert is_gone(pid)
     with pytest.raises(ValueError, match="were ended"):
         buffer.sample(8)
     assert ray.is_initialized()  # it was there before
 
 
+@pytest.mark.usefixtures("reused_actors")
 def test_sb3_trains_with_it_as_with_its_own(tmp_path: Path) -> None:
     arguments = {"n_shards": 2, "push_steps": 8, "replay_buffer_class": CompressedReplayBuffer, "prefetch": 2}
     model = DQN(
@@ -160,6 +167,7 @@ def test_sb3_trains_with_it_as_with_its_own(tmp_path: Path) -> None:
     model.replay_buffer.close()
 
 
+@pytest.mark.usefixtures("reused_actors")
 def test_shards_have_room_for_all_that_a_buffer_held() -> None:
     """Handed over, and pickled: every transition once, also if the buffer is full."""
     n = 40_000
@@ -175,6 +183,7 @@ def test_shards_have_room_for_all_that_a_buffer_held() -> None:
     copied.close()
 
 
+@pytest.mark.usefixtures("reused_actors")
 def test_prioritized_learning_over_shards() -> None:
     model = PrioritizedDQN(
         "MlpPolicy", cart_pole(), replay_buffer_class=distributed.RayPrioritizedReplayBuffer,
@@ -209,6 +218,7 @@ def test_wrong_arguments_are_refused_before_anything_starts() -> None:
         make(100, IMAGES, ACTIONS, block_frame=3)
 
 
+@pytest.mark.usefixtures("reused_actors")
 def test_calls_have_a_time_out() -> None:
     [handle] = start_shards(spec_of(VECTORS), 100, 1)
     remote = RemoteShard(handle, 0, timeout=0.3)
@@ -216,7 +226,7 @@ def test_calls_have_a_time_out() -> None:
     handle.__ray_call__.remote(lambda _: time.sleep(2))
     with pytest.raises(TimeoutError, match=r"Shard 0 did not answer within 0\.3 s"):
         remote.call("state")
-    ray.kill(handle)
+    end_actors([handle])
 
 
 # ---- learn
@@ -244,6 +254,7 @@ class Counting(BaseCallback):
         self.counts["ended"] += 1
 
 
+@pytest.mark.usefixtures("reused_actors")
 def test_learn_counts_as_sb3_does(tmp_path: Path) -> None:
     """The same number of steps, gradient steps, target updates, callbacks and evaluations as `model.learn`."""
     results = []
@@ -272,6 +283,7 @@ def test_learn_counts_as_sb3_does(tmp_path: Path) -> None:
     buffer.close()
 
 
+@pytest.mark.usefixtures("reused_actors")
 def test_learn_with_several_envs_and_noise_of_each_collector() -> None:
     def two() -> Any:
         return DummyVecEnv([lambda: make_env("Pendulum-v1")] * 2)
@@ -290,12 +302,14 @@ def test_learn_with_several_envs_and_noise_of_each_collector() -> None:
 
 
 def test_an_error_ends_what_was_started_and_nothing_else() -> None:
-    [other] = start_shards(spec_of(VECTORS), 100, 1)
-    pids: list[int] = []
+    @ray.remote(num_cpus=0)
+    class Other:
+        pass
+
+    other, before, pids = Other.remote(), collector_pids(), []
 
     def fail(model: Any) -> None:
-        here = psutil.Process().children(recursive=True)
-        pids.extend(one.pid for one in here if "ray::Collector" in " ".join(one.cmdline()))
+        pids.extend(collector_pids() - before)
         pids.extend(pid_of(handle) for handle in model.replay_buffer.shards)
         raise RuntimeError("as asked")
 
@@ -306,7 +320,7 @@ def test_an_error_ends_what_was_started_and_nothing_else() -> None:
     assert len(pids) == 2
     assert all(map(is_gone, pids))
     assert model.replay_buffer is held
-    assert RemoteShard(other, 0, 60).call("state").size == 0  # still there
+    assert psutil.pid_exists(pid_of(other))  # still there
     ray.kill(other)
 
 
@@ -342,6 +356,43 @@ def wait_until(collectors: Collectors, condition: Any) -> None:
         collectors.wait()
 
 
+def test_collectors_that_wait_for_cpus_are_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.distributed.collectors._STARTING_SECONDS", 0.2)
+    model = DQN("MlpPolicy", cart_pole(), **quick())
+    collectors = Collectors([setup_of(model, cart_pole)], [], model, cpus=64, max_versions_behind=2, timeout=300)
+    # Warnings are errors here.
+    with pytest.raises(WaitingForResourcesWarning, match=r"1 of 1 collectors have .* 64 CPUs, and of the 2 that Ray has"):
+        collectors.begin()
+    collectors.close()
+
+
+@pytest.mark.parametrize("free", [0.0, 8.0])
+def test_collectors_are_said_to_wait_once_and_only_if_cpus_are_missing(free: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, waited = DQN("MlpPolicy", cart_pole(), **quick()), []
+
+    def wait(refs: list[Any], timeout: float, **_: Any) -> Any:
+        waited.append(timeout)
+        return (refs, []) if len(waited) == 4 else ([], refs)
+
+    handle = SimpleNamespace(begin=SimpleNamespace(remote=lambda *_: "ref"))
+    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: handle))
+    fake = Instead(
+        ray, wait=wait, get=lambda _: 1, put=lambda one: one, remote=lambda _: made,
+        cluster_resources=lambda: {"CPU": 8.0}, available_resources=lambda: {"CPU": free},
+    )  # fmt: skip
+    monkeypatch.setattr("sb3_extra_buffers.distributed.collectors.ray", fake)
+    monkeypatch.setattr("sb3_extra_buffers.distributed.collectors._STARTING_SECONDS", 0.0)
+    collectors = Collectors([setup_of(model, cart_pole)], [], model, cpus=1, max_versions_behind=2, timeout=300)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        collectors.begin()
+    assert len(warned) == (free == 0)
+    assert waited[0] < 1
+    assert all(200 < one <= 300 for one in waited[1:])  # as long as an order may take
+    assert collectors.n_envs == 1
+
+
+@pytest.mark.usefixtures("reused_actors")
 def test_versions_stay_within_the_bound_and_a_hung_collector_is_replaced() -> None:
     model = DQN("MlpPolicy", cart_pole(), **quick())
     spec = setup_of(model).spec
@@ -374,16 +425,16 @@ def test_versions_stay_within_the_bound_and_a_hung_collector_is_replaced() -> No
     while worker.placed:
         collectors.wait()
     collectors.close()
-    ray.kill(handles[0])
+    end_actors(handles)
 
 
 def test_training_goes_on_when_a_collector_and_a_shard_die() -> None:
     model = DQN("MlpPolicy", cart_pole(), **quick())
+    before = collector_pids()
 
     def shoot(_: Any) -> None:
-        victims = [one for one in psutil.Process().children(recursive=True) if "ray::" in " ".join(one.cmdline())]
-        [collector] = [one for one in victims if "Collector" in one.cmdline()[0]]
-        collector.kill()
+        [collector] = collector_pids() - before
+        os.kill(collector, signal.SIGKILL)
         kill(model.replay_buffer.shards[0])
 
     with pytest.warns((CollectorLostWarning, ShardLostWarning)) as warned:
@@ -398,6 +449,7 @@ def test_training_goes_on_when_a_collector_and_a_shard_die() -> None:
     model.replay_buffer.close()
 
 
+@pytest.mark.usefixtures("reused_collectors")
 def test_a_lost_shard_comes_back_with_its_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     model = DQN("MlpPolicy", cart_pole(), **quick())
@@ -425,7 +477,7 @@ def test_a_lost_shard_comes_back_with_its_checkpoint(tmp_path: Path) -> None:
 
 def test_trainings_survive_kills_of_any_process(tmp_path: Path) -> None:
     """A short run of `make kills`."""
-    ended = run(["learner", "shard"], 1200, tmp_path)
+    ended = run(["learner", "shard"], 1200, tmp_path, n_collectors=1, n_shards=1)
     assert ended["killed"] == ["learner", "shard"]
     assert ended["steps"] >= 1200
     assert ended["wrong"] == 0
@@ -434,32 +486,41 @@ def test_trainings_survive_kills_of_any_process(tmp_path: Path) -> None:
     assert "of its checkpoint" in lost
 
 
-INTERRUPTED = """
-import os, signal, sys, threading
-import ray
+JOINED_AND_INTERRUPTED = """
+import os, signal, sys
+import gymnasium as gym
+import psutil, ray
 from stable_baselines3 import DQN
 from sb3_extra_buffers import distributed
 
-model = DQN("MlpPolicy", "CartPole-v1", buffer_size=2000, learning_starts=10)
+def env_fn():
+    return gym.make("CartPole-v1")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+address, model = sys.argv[1], DQN("MlpPolicy", "CartPole-v1", buffer_size=2000, learning_starts=10)
+distributed.learn(model, env_fn, 200, 1, 1, address=address)
+print("JOINED", ray.get_runtime_context().gcs_address == address, model.replay_buffer.size(), flush=True)
+model.replay_buffer.close()
+print("LEFT", not ray.is_initialized(), flush=True)
 
 def stop(_, __):
-    if model.num_timesteps == 200:
-        import psutil
+    if model.num_timesteps == 100:
         names = [" ".join(one.cmdline()) for one in psutil.Process().children(recursive=True)]
         print("STARTED", sum("ray::Shard" in one for one in names), sum("ray::Collector" in one for one in names), flush=True)
         os.kill(os.getpid(), signal.SIGINT)
     return True
 
-import gymnasium as gym
+model = DQN("MlpPolicy", "CartPole-v1", buffer_size=2000, learning_starts=10)
 try:
-    distributed.learn(model, lambda: gym.make("CartPole-v1"), 100_000, 1, 1, stop)
+    distributed.learn(model, env_fn, 100_000, 1, 1, stop)
 except KeyboardInterrupt:
     print("STOPPED", ray.is_initialized(), model.num_timesteps, flush=True)
 """
 
 
-def test_ctrl_c_stops_everything_that_was_started() -> None:
-    made = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=300)
-    assert "STARTED 1 1" in made.stdout, made.stderr[-2000:]
-    assert "STOPPED False 200" in made.stdout, made.stderr[-2000:]
-    assert ray.is_initialized()  # another Ray, that of these tests
+def test_another_process_joins_by_address_and_ctrl_c_stops_everything_that_it_started() -> None:
+    command = [sys.executable, "-c", JOINED_AND_INTERRUPTED, ray.get_runtime_context().gcs_address]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert "JOINED True 200\nLEFT True\n" in made.stdout, made.stderr[-2000:]
+    assert "STARTED 1 1\nSTOPPED False 100" in made.stdout, made.stderr[-2000:]
+    assert ray.is_initialized()  # that of these tests

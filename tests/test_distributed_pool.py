@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,8 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RayActorError
 
-from sb3_extra_buffers.distributed.pool import Pool, _Source
+from sb3_extra_buffers.distributed import remote
+from sb3_extra_buffers.distributed.pool import Pool, Pools, _Source
 from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.distributed.spec import BufferSpec
 from sb3_extra_buffers.errors import EmptyShardsError, ShardLostWarning
@@ -148,6 +152,46 @@ def test_no_more_is_asked_for_than_the_bound(prefetch: int) -> None:
     assert_batch(batch, walk)
 
 
+def test_batches_of_several_sizes_are_each_drawn_ahead() -> None:
+    spec = spec_of(VECTORS)
+    shards, walk = filled(spec, [50, 150])
+    pools = Pools(spec, shards, prefetch=2, device="cpu", rng=np.random.default_rng(7))  # type: ignore[arg-type]
+    made: set[int] = set()
+    for _ in range(20):
+        for size in (8, 32):
+            pool = pools.of(size)
+            made.add(id(pool))
+            slots, _, _ = pool.take()
+            assert len(slots) == size
+            assert_batch(pool.window._get_samples(slots), walk)
+    assert len(made) == 2
+    assert sum(sum(shard.n_drawn) for shard in shards) <= 20 * 40 + 2 * 2 * 40 * len(shards)
+    assert pools.n_known == 200
+    kept = pools.of(8)
+    assert sum(len(source.rows) for source in kept._sources) > 0
+    for _ in range(6):
+        pools.of(32).take()
+    assert pools.of(8) is kept
+    assert sum(len(source.rows) for source in kept._sources) == 0  # drawn too long ago
+    for size in range(1, 6):
+        pools.of(size)
+    assert list(pools._pools) == [2, 3, 4, 5]
+
+
+def test_a_loss_is_said_once_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.distributed.pool.PAUSE", 0.0)
+    spec = spec_of(VECTORS)
+    shards, walk = filled(spec, [50])
+    pools = Pools(spec, shards, prefetch=1, device="cpu", rng=np.random.default_rng(7))  # type: ignore[arg-type]
+    for size in (8, 16):
+        pools.of(size).take()
+    shards[0].shard = Shard(spec, 50)
+    shards[0].shard.append(segment_of(spec, walk, 20))
+    with pytest.warns(ShardLostWarning) as warned:
+        [pools.of(size).take() for size in (8, 16, 8, 16, 8, 16, 4)]
+    assert len(warned) == 1
+
+
 def test_indices_name_the_transitions() -> None:
     shards, _ = filled(spec_of(VECTORS), [40, 60])
     pool = pool_of(spec_of(VECTORS), shards)
@@ -158,7 +202,8 @@ def test_indices_name_the_transitions() -> None:
         assert shards[shard].shard._buffer.rewards[slot, 0] == reward
 
 
-def test_the_others_go_on_while_a_shard_is_gone() -> None:
+def test_the_others_go_on_while_a_shard_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.distributed.pool.PAUSE", 0.0)
     spec = spec_of(VECTORS)
     shards, walk = filled(spec, [50, 50])
     pool = pool_of(spec, shards, prefetch=1)
@@ -167,16 +212,53 @@ def test_the_others_go_on_while_a_shard_is_gone() -> None:
     rewards_of(pool, 4)  # what was drawn before
     assert rewards_of(pool, 20).max() < 50
     shards[1].is_dead, shards[1].shard = False, Shard(spec, 50, seed=9)
-    for source in pool._sources:
-        source.not_before = 0
     with pytest.warns(
         ShardLostWarning, match=r"Shard 1 died with 50 transitions, and was started anew without them.*checkpoint="
     ):
         rewards_of(pool, 4)
     shards[1].shard.append(segment_of(spec, walk, 20))
-    for source in pool._sources:
-        source.not_before = 0
     assert rewards_of(pool, 50).max() >= 100  # refilled
+
+
+def test_a_damaged_checkpoint_is_warned_of_once(tmp_path: Path) -> None:
+    spec = spec_of(VECTORS)
+    shards, walk = filled(spec, [50, 50])
+    shards[1].shard._folder = tmp_path / "shard-1"
+    shards[1].shard.checkpoint(background=False)
+    (tmp_path / "shard-1" / "checkpoint.json").write_text("?")
+    shards[1].shard = Shard(spec, 50, str(tmp_path / "shard-1"))
+    shards[1].shard.append(segment_of(spec, walk, 20))
+    pool = pool_of(spec, shards, prefetch=1)
+    with pytest.warns(ShardLostWarning, match=r"Shard 1 begins empty, because its checkpoint is damaged: .*damaged-shard-1-"):
+        rewards_of(pool, 1)
+    rewards_of(pool, 50)  # warnings are errors
+
+
+def test_a_push_whose_answer_is_lost_is_appended_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has run the call and could not bring its answer: the same segment is sent again."""
+    spec, walk = spec_of(VECTORS), Walk(VECTORS)
+    shard, n_calls = Shard(spec, 100), [0]
+
+    def append(*args: Any, **kwargs: Any) -> Any:
+        n_calls[0] += 1
+        state = shard.append(*args, **kwargs)
+        return RayActorError() if n_calls[0] == 1 else state
+
+    def get(answer: Any, timeout: float) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(remote, "ray", SimpleNamespace(get=get))
+    monkeypatch.setattr(remote, "PAUSE", 0)
+    handle = SimpleNamespace(append=SimpleNamespace(remote=append))
+    sender = remote.RemoteShard(handle, 0, timeout=60)
+    data = segment_of(spec, walk, 10)
+    assert sender.append(data).appended == 10
+    assert n_calls == [2]
+    assert sender.append(segment_of(spec, walk, 10)).appended == 20
+    copied = copy.copy(sender)  # as in another process
+    assert copied.append(segment_of(spec, walk, 10)).appended == 30
 
 
 def test_empty_shards_are_said_to_be_empty() -> None:

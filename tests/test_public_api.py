@@ -62,6 +62,7 @@ NAMES: dict[str, set[str]] = {
         "CodecError", "CorruptDataError", "FallbackWarning", "HeapFullError", "LossyStorageWarning", "MissingBackendError",
         "NativeLibraryError", "ObservationError", "SB3ExtraBuffersError", "SegmentVersionError",
         "UncompressedBufferWarning", "EmptyShardsError", "ShardLostWarning", "CollectorLostWarning",
+        "WaitingForResourcesWarning",
     },
     "training_utils": set(),  # its modules are the names
     "training_utils.atari": {"make_env", "register_games"},
@@ -179,6 +180,7 @@ def test_errors_are_of_the_kinds_that_callers_know() -> None:
         "ObservationError": ValueError, "HeapFullError": MemoryError,
         "LossyStorageWarning": UserWarning, "FallbackWarning": UserWarning, "UncompressedBufferWarning": UserWarning,
         "EmptyShardsError": ValueError, "ShardLostWarning": UserWarning, "CollectorLostWarning": UserWarning,
+        "WaitingForResourcesWarning": UserWarning,
     }  # fmt: skip
     for name, kind in tree.items():
         assert issubclass(getattr(errors, name), kind)

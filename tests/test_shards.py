@@ -21,8 +21,8 @@ from sb3_extra_buffers.compressed.contents import contents_of
 from sb3_extra_buffers.distributed import wire
 from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.distributed.spec import BufferSpec
-from sb3_extra_buffers.errors import CorruptDataError
-from sb3_extra_buffers.prioritized import CompressedPrioritizedReplayBuffer
+from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
+from sb3_extra_buffers.prioritized import CompressedPrioritizedNStepReplayBuffer, CompressedPrioritizedReplayBuffer
 from sb3_extra_buffers.segments.runs import put_run
 from sb3_extra_buffers.store import extract
 from sb3_extra_buffers.store.format import Section, write_segment
@@ -290,6 +290,111 @@ def test_a_shard_begins_with_its_checkpoint(tmp_path: Path, prioritized: bool) -
     batch, _ = drawn(spec, Shard(spec, 100, str(tmp_path), seed=1), 200)
     assert_batch(batch, walk)
     assert batch.rewards.max() == 159
+
+
+def test_the_arguments_of_the_run_count_not_those_of_the_checkpoint(tmp_path: Path) -> None:
+    walk, n = Walk(VECTORS), 32
+    old = spec_of(VECTORS, CompressedPrioritizedNStepReplayBuffer, alpha=0.5, n_steps=2, gamma=0.5, eps=1e-3)
+    shard = Shard(old, n, str(tmp_path), seed=0)
+    shard.append(segment_of(old, walk, n))
+    errors = np.arange(1, n + 1).astype(np.float32)
+    shard.update_priorities(shard._first_number + np.arange(n), errors - np.float32(1e-3))
+    shard.checkpoint(background=False)
+    for alpha, weights in ((1.0, errors), (0.25, errors**0.25), (0.0, np.ones(n))):
+        new = spec_of(VECTORS, CompressedPrioritizedNStepReplayBuffer, alpha=alpha, n_steps=5, gamma=0.9, eps=1e-6)
+        back = Shard(new, n, str(tmp_path), seed=0)
+        assert back.state().restored == n
+        assert [getattr(back._buffer, name) for name in ("alpha", "n_steps", "gamma", "eps")] == [alpha, 5, 0.9, 1e-6]
+        np.testing.assert_allclose(back._buffer.priorities.reshape(-1), weights, rtol=1e-5)
+        assert back.state().weight == pytest.approx(weights.sum(), rel=1e-5)
+        back.append(segment_of(new, walk, 1))
+        assert back._buffer.priorities[0, 0] == pytest.approx(weights.max(), rel=1e-5)
+
+
+def test_large_segments_travel_in_pieces_that_ray_sends_with_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, pieces in ((10, 1), (96_000, 1), (96_001, 2), (500_000, 6), (600_000, 1), (0, 1)):
+        data = np.arange(n).astype(np.uint8)
+        made = wire.in_pieces(data)
+        assert len(made) == pieces
+        assert np.array_equal(np.concatenate(made), data)
+        assert pieces == 1 or max(map(len, made)) < 100_000
+    spec, walk = spec_of(IMAGES), Walk(IMAGES)
+    shard, data = Shard(spec, 100, seed=0), segment_of(spec, walk, 40)
+    monkeypatch.setattr(wire, "_PIECE_BYTES", len(data) // 3)
+    assert len(wire.in_pieces(data)) > 2
+    shard.append(*wire.in_pieces(data))
+    assert_batch(drawn(spec, shard, 60)[0], walk)
+    with pytest.raises(CorruptDataError):
+        shard.append(*wire.in_pieces(data)[:-1])
+
+
+def test_a_segment_that_is_sent_again_is_appended_once(tmp_path: Path) -> None:
+    spec, walk = spec_of(VECTORS), Walk(VECTORS)
+    shard = Shard(spec, 100, str(tmp_path), seed=0)
+    first, second = (segment_of(spec, walk, 10) for _ in range(2))
+    with pytest.raises(CorruptDataError):
+        shard.append(first[:-8], sender="a", number=1)
+    for _ in range(2):
+        assert shard.append(first, sender="a", number=1).appended == 10
+    for _ in range(2):
+        assert shard.append(second, sender="a", number=2).appended == 20
+    assert shard.append(first, sender="b", number=1).appended == 30
+    shard.checkpoint(background=False)
+    back = Shard(spec, 100, str(tmp_path), seed=0)
+    assert back.append(second, sender="a", number=2).appended == 30  # the answer was lost with the process
+    assert back.append(second, sender="a", number=3).appended == 40
+
+
+def test_segments_of_many_senders_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sb3_extra_buffers.distributed.shard._MOST_SENDERS", 3)
+    spec = spec_of(VECTORS)
+    shard, data = Shard(spec, 100, seed=0), segment_of(spec, Walk(VECTORS), 1)
+    for number, sender in enumerate("abcabcad"):
+        shard.append(data, sender=sender, number=number)
+    assert shard._received == {"c": 5, "a": 6, "d": 7}
+
+
+@pytest.mark.parametrize("damage", ["list", "segment", "missing"])
+def test_a_shard_whose_checkpoint_is_damaged_begins_empty_and_keeps_it(tmp_path: Path, damage: str) -> None:
+    spec, walk, folder = spec_of(IMAGES), Walk(IMAGES), tmp_path / "shard-0"
+    shard = Shard(spec, 100, str(folder), seed=0)
+    shard.append(segment_of(spec, walk, 40))
+    shard.checkpoint(background=False)
+    [segment] = folder.glob("*.sb3x")
+    damaged = folder / "checkpoint.json" if damage == "list" else segment
+    if damage == "missing":
+        damaged.unlink()
+    else:
+        content = bytearray(damaged.read_bytes())
+        content[len(content) // 2] ^= 255
+        damaged.write_bytes(content)
+    held = {one.name: one.read_bytes() for one in folder.iterdir()}
+    back = Shard(spec, 100, str(folder), seed=0)
+    assert back.state().size == 0
+    [aside] = tmp_path.glob("damaged-shard-0-*")
+    assert str(aside) in back.state().damage
+    assert f"{folder}/" not in back.state().damage
+    assert {one.name: one.read_bytes() for one in aside.iterdir()} == held
+    back.append(segment_of(spec, walk, 10))
+    back.checkpoint(background=False)
+    again = Shard(spec, 100, str(folder), seed=0)
+    assert again.state().size == 10
+    assert again.state().damage == ""
+
+
+def test_a_checkpoint_of_a_later_version_is_refused_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, folder = spec_of(IMAGES), tmp_path / "shard-0"
+    shard = Shard(spec, 100, str(folder), seed=0)
+    shard.append(segment_of(spec, Walk(IMAGES), 40))
+    shard.checkpoint(background=False)
+
+    def too_new(*_: Any, **__: Any) -> None:
+        raise SegmentVersionError("of a later version")
+
+    monkeypatch.setattr("sb3_extra_buffers.distributed.shard.load_buffer", too_new)
+    with pytest.raises(SegmentVersionError):
+        Shard(spec, 100, str(folder), seed=0)
+    assert [one.name for one in tmp_path.iterdir()] == ["shard-0"]
 
 
 def test_a_folder_of_other_transitions_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 import sb3_extra_buffers
 from sb3_extra_buffers.cli import build_parser
 
+from .ray_actors import uses_ray
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(sb3_extra_buffers.__file__).parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -93,7 +95,9 @@ def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("short_trainings")
 @pytest.mark.parametrize("name", SNIPPETS)
-def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if uses_ray(name):
+        request.getfixturevalue("reused_actors")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     path, found = SNIPPETS[name]
@@ -122,6 +126,11 @@ def test_shown_commands_exist(command: str) -> None:
         assert words[0].rpartition("/")[2] in ("pip", "pytest", "python", "git", "cd", "ray"), (
             f"{command} is not checked by this test"
         )
+
+
+def test_snippets_that_start_ray_are_known() -> None:
+    found = {name for name, (_, made) in SNIPPETS.items() if any("distributed" in one.code for one in made)}
+    assert found == {name for name in SNIPPETS if uses_ray(name)}
 
 
 def test_blocks_are_found() -> None:

@@ -54,6 +54,8 @@ class BufferMemoryCallback(BaseCallback):
     def _on_rollout_end(self) -> None:
         if self.num_timesteps - self._measured_at < self.log_freq:
             return
+        if not all(buffer.size() for buffer in self._buffers().values()):
+            return  # nothing has travelled to the shards of a RayReplayBuffer yet
         self._measured_at = self.num_timesteps
         for prefix, buffer in self._buffers().items():
             usage = transition_memory(buffer)
@@ -116,7 +118,8 @@ class BufferCheckpointCallback(BaseCallback):
         if buffer is not None and not isinstance(buffer, CompressedObservations):
             raise ValueError(
                 f"BufferCheckpointCallback saves buffers of this library; the model has a {type(buffer).__name__}. Give it "
-                "replay_buffer_class=CompressedReplayBuffer, or use SB3's CheckpointCallback"
+                "replay_buffer_class=CompressedReplayBuffer, or use SB3's CheckpointCallback. Shards on Ray are saved by "
+                "distributed.learn(..., checkpoint=folder)"
             )
         check_folder(self.model, self.folder)  # before the training, not at its first checkpoint
         self.folder.mkdir(parents=True, exist_ok=True)

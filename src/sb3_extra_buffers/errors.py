@@ -15,6 +15,7 @@ FallbackWarning           (a UserWarning)       a slower stand-in is used for a 
 UncompressedBufferWarning (a UserWarning)       a file has replaced a compressed buffer by one of SB3's own
 ShardLostWarning          (a UserWarning)       a shard's process has died; it begins anew, or from its checkpoint
 CollectorLostWarning      (a UserWarning)       a collector's process has died or hung, and was started anew
+WaitingForResourcesWarning (a UserWarning)      collectors that do not start because Ray has too few free CPUs
 """
 
 from __future__ import annotations
@@ -84,3 +85,7 @@ class ShardLostWarning(UserWarning):
 
 class CollectorLostWarning(UserWarning):
     """The process of a collector has died, or did not answer in time; it was started anew."""
+
+
+class WaitingForResourcesWarning(UserWarning):
+    """Collectors have not started, because Ray has too few free CPUs."""

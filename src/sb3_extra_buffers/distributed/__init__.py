@@ -11,13 +11,14 @@ from sb3_extra_buffers._lazy import lazy_attributes
 from sb3_extra_buffers._optional import require
 
 if TYPE_CHECKING:
-    from sb3_extra_buffers.distributed.buffer import RayPrioritizedReplayBuffer, RayReplayBuffer
+    from sb3_extra_buffers.distributed.buffer import RayReplayBuffer
     from sb3_extra_buffers.distributed.learning import learn
+    from sb3_extra_buffers.distributed.prioritized_buffer import RayPrioritizedReplayBuffer
 
 __all__ = ["RayPrioritizedReplayBuffer", "RayReplayBuffer", "learn"]
 
 _load, __dir__ = lazy_attributes(
-    __name__, {"RayPrioritizedReplayBuffer": "buffer", "RayReplayBuffer": "buffer", "learn": "learning"}
+    __name__, {"RayPrioritizedReplayBuffer": "prioritized_buffer", "RayReplayBuffer": "buffer", "learn": "learning"}
 )
 
 

@@ -3,7 +3,7 @@
     add:     the learner's own env -> a small local buffer -> segment, every `push_steps` steps -> a shard
     sample:  pool -> rows of the window -> SB3's own `_get_samples`
 
-Above: learning. Below: pool and remote.
+Above: learning, prioritized_buffer. Below: pool and pushing.
 """
 
 from __future__ import annotations
@@ -11,29 +11,25 @@ from __future__ import annotations
 import itertools
 import os
 import weakref
-from collections import deque
 from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from numpy.typing import ArrayLike
 from ray.exceptions import ActorDiedError, RayActorError
 from stable_baselines3.common.buffers import BaseBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_extra_buffers.compressed.memory_usage import BufferMemoryUsage
 from sb3_extra_buffers.distributed import sessions
-from sb3_extra_buffers.distributed.pool import Pool
+from sb3_extra_buffers.distributed.pool import Pool, Pools
+from sb3_extra_buffers.distributed.pushing import Pushing
 from sb3_extra_buffers.distributed.remote import RemoteShard, start_shards
 from sb3_extra_buffers.distributed.shard import Shard, ShardState
 from sb3_extra_buffers.distributed.spec import LEAST_STEPS, BufferSpec
-from sb3_extra_buffers.distributed.wire import Wire, steps_to_wire
-from sb3_extra_buffers.prioritized.sampling import PrioritizedReplayBufferSamples, PrioritizedSampling, Schedule
+from sb3_extra_buffers.distributed.wire import Wire, steps_from_wire
+from sb3_extra_buffers.segments.runs import Ints
 from sb3_extra_buffers.store import MemoryUsage
-
-#: Segments of the learner's own env that are under way, for each shard.
-_MOST_UNDER_WAY = 2
 
 
 class RayReplayBuffer(ReplayBuffer):
@@ -50,7 +46,7 @@ class RayReplayBuffer(ReplayBuffer):
     :param n_shards: shards to start
     :param shards: handles of shards that are there already, instead; `RayReplayBuffer.shards` has them
     :param prefetch: batches that are asked for ahead of time. A transition of a batch was drawn at most twice as many batches
-        before. With 0 every batch is drawn when it is asked for
+        of its size before. With 0 every batch is drawn when it is asked for
     :param push_steps: steps of the learner's env that travel together; until then `sample` does not see them
     :param checkpoint: folder for the shards' checkpoints, which they begin with. All nodes must see it
     :param timeout: seconds that a remote call may take
@@ -73,7 +69,7 @@ class RayReplayBuffer(ReplayBuffer):
         replay_buffer_class: type[ReplayBuffer] | None = None,
         n_shards: int = 1,
         shards: list[Any] | None = None,
-        prefetch: int = 4,
+        prefetch: int = 16,
         push_steps: int = LEAST_STEPS,
         checkpoint: str | os.PathLike[str] | None = None,
         timeout: float = 300.0,
@@ -118,10 +114,11 @@ class RayReplayBuffer(ReplayBuffer):
             self.shards += self._started
         self._remotes = [RemoteShard(handle, i, options["timeout"]) for i, handle in enumerate(self.shards)]
         self._rng = np.random.default_rng(options["seed"])
-        self._pool: Pool | None = None
-        self._staging: Any = None  # made when the learner's own env adds something
-        self._under_way: deque[tuple[RemoteShard, Any]] = deque()
-        self._pushed = 0
+        self._pools = self._new_pools()
+        self._pushing = Pushing(self.spec, self._remotes, self.n_envs, options["push_steps"])
+
+    def _new_pools(self) -> Pools:
+        return Pools(self.spec, self._remotes, prefetch=self._options["prefetch"], device=self.device, rng=self._rng)
 
     def _check_spec(self) -> None:
         """Let the class of the shards refuse wrong arguments here, not in another process."""
@@ -132,52 +129,24 @@ class RayReplayBuffer(ReplayBuffer):
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """SB3's `add`. Every `push_steps` steps what was added travels to a shard."""
         self._check_open()
-        steps = max(self._options["push_steps"], LEAST_STEPS)
-        if self._staging is None:
-            self._staging = self.spec.make(steps, self.n_envs)
-        self._staging.add(obs, next_obs, action, reward, done, infos)
-        if self._staging.size() >= self._options["push_steps"]:
-            self.flush()
+        self._pushing.add(obs, next_obs, action, reward, done, infos)
 
     def flush(self) -> None:
         """Send to a shard what was added and has not travelled yet."""
-        if self._staging is None or self._staging.size() == 0:
-            return
-        with self._staging._at_rest() as contents:
-            data = steps_to_wire(self._staging, contents.slots, {})
-        self._staging.reset()
-        self.push(data)
+        self._pushing.flush()
 
     def push(self, data: Wire) -> None:
         """Append the steps of a segment to the next shard."""
-        remote = self._remotes[self._pushed % len(self._remotes)]
-        self._pushed += 1
-        self._under_way.append((remote, remote.start("append", data)))
-        while len(self._under_way) > _MOST_UNDER_WAY * len(self._remotes):
-            self._wait_for_oldest()
-
-    def _wait_for_oldest(self) -> None:
-        remote, ref = self._under_way.popleft()
-        try:
-            remote.result(ref)
-        except ActorDiedError:
-            raise
-        except RayActorError:  # gone with the shard; the pool warns of that
-            pass
+        self._check_open()
+        self._pushing.push(data)
 
     def reset(self) -> None:
         """Forget all transitions."""
         self._check_open()
-        self._drop_staging()
+        self._pushing.drop()
         for remote in self._remotes:
             remote.call("reset")
-        self._pool = None  # it would take shards that begin anew for lost ones
-
-    def _drop_staging(self) -> None:
-        while self._under_way:
-            self._wait_for_oldest()
-        if self._staging is not None:
-            self._staging.reset()
+        self._pools = self._new_pools()  # the old ones would take shards that begin anew for lost ones
 
     # ---- reading
 
@@ -187,22 +156,16 @@ class RayReplayBuffer(ReplayBuffer):
         :param batch_size: number of transitions
         :param env: normalizes the batch, as in SB3
         """
-        slots, _, _ = self._take(batch_size)
-        return self._read(slots, env)
+        pool, (slots, _, _) = self._take(batch_size)
+        return self._read(pool, slots, env)
 
-    def _take(self, batch_size: int) -> Any:
+    def _take(self, batch_size: int) -> tuple[Pool, tuple[Ints, Ints, Ints]]:
         self._check_open()
-        if self._pool is None or self._pool.batch_size != batch_size:
-            self._pool = Pool(
-                self.spec, self._remotes, batch_size=batch_size, prefetch=self._options["prefetch"], device=self.device,
-                rng=self._rng,
-            )  # fmt: skip
-        if self._staging is not None and self._pushed == 0:
-            self.flush()  # nothing has travelled yet
-        return self._pool.take()
+        self._pushing.flush_first()
+        pool = self._pools.of(batch_size)
+        return pool, pool.take()
 
-    def _read(self, slots: Any, env: VecNormalize | None) -> Any:
-        pool: Any = self._pool
+    def _read(self, pool: Pool, slots: Ints, env: VecNormalize | None) -> Any:
         pool.window.device = self.device  # SB3 sets it when it loads a buffer
         return pool.window._reading(lambda: pool.window._get_samples(slots, env))
 
@@ -217,7 +180,7 @@ class RayReplayBuffer(ReplayBuffer):
 
     def can_sample(self, n: int) -> bool:
         """Whether the shards hold so many transitions. Asks them only before the first batch and after a loss."""
-        if self._pool is not None and self._pool.n_known >= n:
+        if self._pools.n_known >= n:
             return True
         return sum(state.size for state in self.states()) >= n
 
@@ -235,8 +198,7 @@ class RayReplayBuffer(ReplayBuffer):
         It has one env; the steps of an env that travelled together stand one behind the other.
         """
         self.flush()
-        while self._under_way:
-            self._wait_for_oldest()
+        self._pushing.wait()
         shard = Shard(self.spec, self.n_transitions)
         for data in itertools.chain(*self._dumps()):
             shard.append(data, keep_priorities=True)
@@ -276,8 +238,9 @@ class RayReplayBuffer(ReplayBuffer):
         """End the shards that this buffer has started, and Ray, if it was started for it."""
         if self._finalizer.detach():
             _close(self._started)
-        self._remotes, self.shards, self._pool, self._staging = [], [], None, None
-        self._under_way.clear()
+        self._remotes, self.shards = [], []
+        self._pools = self._new_pools()
+        self._pushing = Pushing(self.spec, [], self.n_envs, self._options["push_steps"])
 
     @property
     def folder(self) -> str | None:
@@ -301,7 +264,7 @@ class RayReplayBuffer(ReplayBuffer):
         """The state for a pickle, with all transitions as segments."""
         self._check_open()
         self.flush()
-        live = {"shards", "_started", "_finalizer", "_remotes", "_rng", "_pool", "_staging", "_under_way", "_pushed", "latest"}
+        live = {"shards", "_started", "_finalizer", "_remotes", "_rng", "_pools", "_pushing", "latest"}
         state = {name: value for name, value in self.__dict__.items() if name not in live}
         options = {**self._options, "n_shards": len(self.shards), "checkpoint": None}
         return {**state, "_options": options, "_dumped": self._dumps()}
@@ -312,7 +275,7 @@ class RayReplayBuffer(ReplayBuffer):
         self._open(None)
         for remote, parts in zip(self._remotes, dumped, strict=True):  # each has room for what was in one
             for data in parts:
-                remote.call("append", data, keep_priorities=True)
+                remote.append(data, keep_priorities=True)
 
 
 def _close(started: list[Any]) -> None:
@@ -326,65 +289,4 @@ def _sum(usages: list[MemoryUsage]) -> MemoryUsage:
 
 
 def _steps_in(data: Wire) -> int:
-    from sb3_extra_buffers.distributed.wire import steps_from_wire
-
     return steps_from_wire(data).count
-
-
-class RayPrioritizedReplayBuffer(RayReplayBuffer, PrioritizedSampling):
-    """Prioritized replay over shards, for `PrioritizedDQN` and `PrioritizedQRDQN`.
-
-    Transitions are drawn in proportion to the priorities that they had when they were drawn: up to twice `prefetch` batches
-    before. What `update_priorities` says of transitions that are gone is ignored.
-
-    :param alpha: how much priorities count; with 0, sampling is uniform
-    :param beta: how much `weights` make up for it: a number from 0 to 1, or a schedule of SB3's kind
-    :param eps: is added to every error, so that no transition is lost
-    :param arguments: see `RayReplayBuffer`
-    """
-
-    _prioritized = True
-
-    def __init__(
-        self, *args: Any, alpha: float = 0.6, beta: float | Schedule = 0.4, eps: float = 1e-6, **arguments: Any
-    ) -> None:
-        self.alpha, self.beta, self.eps = alpha, beta, eps
-        self.progress_remaining = 1.0
-        RayReplayBuffer.__init__(self, *args, alpha=alpha, beta=beta if not callable(beta) else 0.4, eps=eps, **arguments)
-
-    def sample(self, batch_size: int, env: VecNormalize | None = None) -> PrioritizedReplayBufferSamples:  # type: ignore[override]
-        """A batch, with the weights of its transitions and their indices.
-
-        :param batch_size: number of transitions
-        :param env: normalizes the batch, as in SB3
-        """
-        slots, shards, numbers = self._take(batch_size)
-        batch = self._read(slots, env)
-        weights = np.ones(batch_size, np.float32)
-        if self.alpha > 0:
-            drawn = self._pool.priorities(slots)  # type: ignore[union-attr]
-            weights = (drawn / drawn.min()) ** np.float32(-self.current_beta())
-        self.latest = self.to_torch(weights.reshape(-1, 1)), numbers * len(self._remotes) + shards
-        return PrioritizedReplayBufferSamples._make([*batch, *self.latest])
-
-    def update_priorities(self, indices: ArrayLike | th.Tensor, errors: ArrayLike | th.Tensor) -> None:
-        """Give transitions the priority of their error.
-
-        :param indices: of the batch
-        :param errors: absolute errors of these transitions
-        """
-        self._check_open()
-        given, size = _flat(indices, np.int64), _flat(errors, np.float32)
-        if given.shape != size.shape:
-            raise ValueError(f"There must be an error for each transition, got {len(size)} errors for {len(given)} indices")
-        if len(size) and not (size.min() >= 0 and size.max() < np.inf):
-            raise ValueError("errors must be finite and not negative: pass their absolute values")
-        n = len(self._remotes)
-        for i, remote in enumerate(self._remotes):
-            if (is_here := given % n == i).any():
-                remote.update_priorities(given[is_here] // n, size[is_here])
-
-
-def _flat(values: Any, dtype: Any) -> Any:
-    array = values.detach().cpu().numpy() if isinstance(values, th.Tensor) else np.asarray(values)
-    return np.ascontiguousarray(array.reshape(-1), dtype)

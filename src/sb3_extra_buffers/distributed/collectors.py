@@ -18,13 +18,15 @@ from ray.exceptions import ActorDiedError, RayActorError
 
 from sb3_extra_buffers.distributed.collector import Collector, Order, Report, Setup, weights_of
 from sb3_extra_buffers.distributed.remote import PAUSE, RemoteShard
-from sb3_extra_buffers.errors import CollectorLostWarning
+from sb3_extra_buffers.errors import CollectorLostWarning, WaitingForResourcesWarning
 
 #: Orders of a collector.
 _MOST_ORDERS = 2
 #: A collector that dies so often without a report is not started again. It waits twice as long each time.
 _MOST_DEATHS = 8
 _CLOSING_SECONDS = 5.0
+#: After so long a collector that has no process yet is said to wait for CPUs.
+_STARTING_SECONDS = 20.0
 
 
 @dataclass
@@ -96,6 +98,7 @@ class Collectors:
         self._workers: list[_Worker] = []
         self.version = 0
         self._weights = ray.put(weights_of(model))
+        self._cpus = cpus
         self._is_trained = False  # since the weights were published
         self._n_orders = 0  # with these weights
         self.n_restarts = 0
@@ -104,9 +107,33 @@ class Collectors:
             self._workers.append(_Worker(i, ray.put(setup), targets, cpus, timeout))
 
     def begin(self) -> None:
-        """Wait until all are ready."""
-        while any(worker.beginning is not None for worker in self._workers):
-            self.wait()
+        """Wait until all are ready. Warns if they wait for CPUs, which may take for ever."""
+        warn_at: float | None = time.monotonic() + _STARTING_SECONDS
+        while self._n_beginning:
+            self.wait(timeout=None if warn_at is None else max(warn_at - time.monotonic(), 0) + PAUSE)
+            if warn_at is not None and time.monotonic() > warn_at:
+                self._warn_of_waiting()
+                warn_at = None
+
+    @property
+    def _n_beginning(self) -> int:
+        return sum(worker.beginning is not None for worker in self._workers)
+
+    def _warn_of_waiting(self) -> None:
+        """Say what collectors wait for, unless Ray has it."""
+        there, free = (
+            float(found.get("CPU", 0))
+            for found in (ray.cluster_resources(), ray.available_resources())  # type: ignore[no-untyped-call]
+        )
+        if not self._n_beginning or free >= self._cpus:
+            return
+        warnings.warn(
+            f"{self._n_beginning} of {len(self._workers)} collectors have not started yet: each asks for {self._cpus:g} CPUs, "
+            f"and of the {there:g} that Ray has {free:g} are free. Training begins when there are enough. Give fewer "
+            "n_collectors or a smaller cpus_per_collector, end what else uses Ray (`ray status` shows it), or add nodes",
+            WaitingForResourcesWarning,
+            stacklevel=2,
+        )
 
     @property
     def handles(self) -> list[Any]:

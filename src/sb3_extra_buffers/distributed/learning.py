@@ -23,9 +23,10 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 from sb3_extra_buffers.converting import compress_buffer
 from sb3_extra_buffers.distributed import sessions
-from sb3_extra_buffers.distributed.buffer import RayPrioritizedReplayBuffer, RayReplayBuffer
+from sb3_extra_buffers.distributed.buffer import RayReplayBuffer
 from sb3_extra_buffers.distributed.collector import Setup, vec_normalize_refused
 from sb3_extra_buffers.distributed.collectors import Collectors
+from sb3_extra_buffers.distributed.prioritized_buffer import RayPrioritizedReplayBuffer
 from sb3_extra_buffers.distributed.rollouts import Rollouts
 from sb3_extra_buffers.distributed.spec import LEAST_STEPS
 from sb3_extra_buffers.distributed.wire import steps_to_wire
@@ -49,7 +50,7 @@ def learn(
     reset_num_timesteps: bool = True,
     progress_bar: bool = False,
     push_steps: int = LEAST_STEPS,
-    prefetch: int = 8,
+    prefetch: int = 16,
     exploration: Sequence[float | Callable[[float], float] | ActionNoise] | None = None,
     max_versions_behind: int = 4,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -231,7 +232,7 @@ def _hand_over(held: Any, buffer: RayReplayBuffer) -> None:
             # A part of each segment for each shard: one shard alone has no room for all.
             for i, slots in enumerate(np.array_split(contents.slots[first:last], n)):
                 data = steps_to_wire(source, slots, {})
-                buffer._remotes[(i + turn) % n].call("append", data, keep_priorities=True)
+                buffer._remotes[(i + turn) % n].append(data, keep_priorities=True)
 
 
 def _setups(

@@ -12,6 +12,7 @@ Above: buffer. Below: remote.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import warnings
@@ -30,6 +31,8 @@ from sb3_extra_buffers.errors import CorruptDataError, EmptyShardsError, ShardLo
 from sb3_extra_buffers.segments.runs import Ints, put_run
 
 _NOTHING = np.arange(0)
+#: Pools for so many sizes of batches are kept.
+_MOST_POOLS = 4
 
 
 class _Source:
@@ -90,6 +93,7 @@ class Pool:
     :param prefetch: batches that are asked for ahead of time; with 0 every batch is asked for when it is needed
     :param batch_size: transitions of a batch
     :param device: torch device of the window's batches
+    :param lives: what is known of the shards, by their numbers; shared, so that the loss of one is said once
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Pool:
         prefetch: int,
         device: Any,
         rng: np.random.Generator,
+        lives: dict[int, ShardState] | None = None,
     ) -> None:
         self.batch_size, self._prefetch, self._width = batch_size, prefetch, spec.window
         self._most_asked = batch_size * max(prefetch, 1)
@@ -109,7 +114,7 @@ class Pool:
         self.window.full = True  # of rows that were never put nothing is ever read
         self._sources = [_Source(shard, i * n_rows, n_rows) for i, shard in enumerate(shards)]
         self._rng = rng
-        self._lives: dict[int, ShardState] = {}
+        self._lives = {} if lives is None else lives
 
     def take(self) -> tuple[Ints, Ints, Ints]:
         """A batch: slots of the window, and the shards and numbers of its transitions."""
@@ -137,9 +142,8 @@ class Pool:
         """
         weights = np.array([source.weight for source in self._sources])
         left = np.array([len(source.rows) for source in self._sources])
-        labels: Ints = (
-            self._rng.choice(len(weights), n, p=weights / weights.sum()) if len(weights) > 1 else np.zeros(n, np.int64)
-        )
+        edges = np.cumsum(weights)
+        labels: Ints = np.searchsorted(edges[:-1], self._rng.random(n) * edges[-1], side="right")
         for i in np.flatnonzero(left).tolist():
             at = np.flatnonzero(labels == i)
             labels = labels[: at[left[i] - 1] + 1] if len(at) >= left[i] else labels
@@ -195,9 +199,16 @@ class Pool:
             back = (
                 f"came back with {state.restored:,} of its checkpoint" if state.restored else "was started anew without them"
             )
+            advice = "" if state.restored or state.damage else ". checkpoint=folder would keep them"
             warnings.warn(
-                f"Shard {number} died with {known.size:,} transitions, and {back}. Training goes on, and the shard is refilled"
-                + ("" if state.restored else ". checkpoint=folder would keep them"),
+                f"Shard {number} died with {known.size:,} transitions, and {back}. Training goes on, and the shard is "
+                f"refilled{advice}",
+                ShardLostWarning,
+                stacklevel=2,
+            )
+        if state.damage and (known is None or known.life != state.life):
+            warnings.warn(
+                f"Shard {number} begins empty, because its checkpoint is damaged: {state.damage}",
                 ShardLostWarning,
                 stacklevel=2,
             )
@@ -219,3 +230,31 @@ class Pool:
         """The priorities that transitions in the window were drawn by."""
         drawn: NDArray[np.float32] = self.window.priorities.reshape(-1)[slots]
         return drawn
+
+
+class Pools:
+    """A pool for each size of batches that is asked for. See `Pool` for the parameters."""
+
+    def __init__(
+        self, spec: BufferSpec, shards: list[RemoteShard], *, prefetch: int, device: Any, rng: np.random.Generator
+    ) -> None:
+        self._make = functools.partial(Pool, spec, shards, prefetch=prefetch, device=device, rng=rng, lives={})
+        self._pools: dict[int, Pool] = {}  # the one that was used last is the last
+        self._used_at: dict[int, int] = {}
+        self._n_taken, self._most_between = 0, 2 * prefetch
+
+    def of(self, batch_size: int) -> Pool:
+        """The pool for the next batch."""
+        pool = self._pools.pop(batch_size, None) or self._make(batch_size=batch_size)
+        if self._n_taken - self._used_at.get(batch_size, self._n_taken) > self._most_between:
+            pool.forget()  # what it has was drawn too many batches ago
+        self._n_taken += 1
+        self._pools[batch_size], self._used_at[batch_size] = pool, self._n_taken
+        if len(self._pools) > _MOST_POOLS:
+            del self._pools[next(iter(self._pools))]
+        return pool
+
+    @property
+    def n_known(self) -> int:
+        """See `Pool.n_known`."""
+        return next(reversed(self._pools.values())).n_known if self._pools else 0

@@ -6,6 +6,7 @@ is noticed here.
 
 from __future__ import annotations
 
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
 from sb3_extra_buffers.distributed.shard import Shard, ShardState
 from sb3_extra_buffers.distributed.spec import BufferSpec
-from sb3_extra_buffers.distributed.wire import Wire
+from sb3_extra_buffers.distributed.wire import Wire, in_pieces
 
 #: Seconds between two attempts to reach an actor that is being started.
 PAUSE = 0.1
@@ -56,6 +57,11 @@ class RemoteShard:
     def __init__(self, handle: Any, number: int, timeout: float) -> None:
         self.handle, self.number, self.timeout = handle, number, timeout
         self._updates: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        self._sender, self._n_appended = secrets.token_hex(6), 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process is another sender."""
+        return RemoteShard, (self.handle, self.number, self.timeout)
 
     def start(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Begin a call. Returns what `ray.get` waits for."""
@@ -66,6 +72,8 @@ class RemoteShard:
                 kwargs = {"numbers": numbers, "errors": errors}
             else:
                 self.handle.update_priorities.remote(numbers, errors)
+        if method == "append":
+            args = (*in_pieces(args[0]),)
         return getattr(self.handle, method).remote(*args, **kwargs)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -95,9 +103,12 @@ class RemoteShard:
             "has memory left; give a larger timeout= if it is busy"
         )
 
-    def append(self, data: Wire) -> ShardState:
-        """See `Shard.append`."""
-        state: ShardState = self.call("append", data)
+    def append(self, data: Wire, *, keep_priorities: bool = False) -> ShardState:
+        """See `Shard.append`. Also if its answer is lost and it is sent again, it is appended once."""
+        self._n_appended += 1
+        state: ShardState = self.call(
+            "append", data, keep_priorities=keep_priorities, sender=self._sender, number=self._n_appended
+        )
         return state
 
     def update_priorities(self, numbers: NDArray[np.int64], errors: NDArray[np.float32]) -> None:

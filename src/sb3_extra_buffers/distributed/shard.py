@@ -23,9 +23,9 @@ from sb3_extra_buffers.compressed.episodes import end_episodes
 from sb3_extra_buffers.compressed.memory_usage import BufferMemoryUsage
 from sb3_extra_buffers.distributed.spec import BufferSpec
 from sb3_extra_buffers.distributed.wire import Outbox, Wire, steps_from_wire, steps_to_wire
-from sb3_extra_buffers.errors import CorruptDataError
+from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
 from sb3_extra_buffers.persistence import load_buffer
-from sb3_extra_buffers.segments.folders import is_checkpoint
+from sb3_extra_buffers.segments.folders import is_checkpoint, read_list
 from sb3_extra_buffers.segments.runs import Ints, StoredRun, put_run
 from sb3_extra_buffers.store.extract import check_to_the_end
 
@@ -33,6 +33,10 @@ from sb3_extra_buffers.store.extract import check_to_the_end
 _LIVES = 1 << 16
 #: Steps in a message when all of a shard is read.
 _DUMPED_STEPS = 1 << 14
+#: A shard knows the last segments of so many senders.
+_MOST_SENDERS = 1024
+#: Arguments of buffers that say how transitions are drawn and read, not how they are kept.
+_READING = ("n_steps", "gamma", "beta", "eps", "handle_timeout_termination")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class ShardState:
     :param weight: what it is to be drawn in proportion to: its size, or the sum of its priorities
     :param appended: transitions that it ever got, those of the checkpoint that it began with included
     :param restored: transitions that it began with, from a checkpoint
+    :param damage: of the checkpoint that it could not begin with, and where that is now
     """
 
     life: str
@@ -51,6 +56,7 @@ class ShardState:
     weight: float
     appended: int
     restored: int
+    damage: str = ""
 
 
 class Shard:
@@ -64,6 +70,8 @@ class Shard:
 
     def __init__(self, spec: BufferSpec, size: int, folder: str | None = None, seed: int | None = None) -> None:
         self._spec, self._folder = spec, None if folder is None else Path(folder)
+        self._damage = ""
+        self._received: dict[str, int] = {}
         self._buffer = self._restored(size) or spec.make(size)
         self._n_restored = int(self._buffer.size())
         self._rng = np.random.default_rng(seed)
@@ -75,7 +83,36 @@ class Shard:
         """What is in the folder, if anything is."""
         if self._folder is None or not is_checkpoint(self._folder):
             return None
-        buffer = load_buffer(self._folder, buffer_size=size, device="cpu", truncate_last_traj=False)
+        try:
+            buffer = load_buffer(self._folder, buffer_size=size, device="cpu", truncate_last_traj=False)
+            received = read_list(self._folder).extra.get("received")
+        except SegmentVersionError:
+            raise
+        except CorruptDataError as error:
+            self._set_aside(self._folder, error)
+            return None
+        self._check_restored(buffer)
+        if isinstance(received, dict):
+            self._received = received
+        made = self._spec.make(1)
+        for name in _READING:
+            if hasattr(made, name):
+                setattr(buffer, name, getattr(made, name))
+        if self._spec.is_prioritized:
+            buffer.change_alpha(made.alpha)
+        if buffer._age % size != buffer.pos % size:  # of another size: begin to count anew
+            buffer._age = buffer.pos + (size if buffer.full else 0)
+        return buffer
+
+    def _set_aside(self, folder: Path, error: CorruptDataError) -> None:
+        """Move a damaged checkpoint, which someone may still repair, out of the way of the next one."""
+        aside = folder.with_name(f"damaged-{folder.name}-{secrets.token_hex(4)}")
+        folder.rename(aside)
+        folder.mkdir()
+        self._damage = f"{str(error).replace(str(folder), str(aside))}. It is kept as {aside}"
+
+    def _check_restored(self, buffer: Any) -> None:
+        """ValueError if a checkpoint is of another kind."""
         spec = self._spec
         if (buffer.observation_space, buffer.action_space) != (spec.observation_space, spec.action_space):
             raise ValueError(
@@ -86,16 +123,13 @@ class Shard:
             raise ValueError(
                 f"{self._folder} holds a {type(buffer).__name__}, and this run has a {spec.buffer_class.__name__}"
             )
-        if buffer._age % size != buffer.pos % size:  # of another size: begin to count anew
-            buffer._age = buffer.pos + (size if buffer.full else 0)
-        return buffer
 
     def state(self) -> ShardState:
         """What it is now."""
         buffer = self._buffer
         size = int(buffer.size())
-        weight = float(buffer._sums().total) if self._is_weighted and size else float(size)
-        return ShardState(self._life, size, weight, int(buffer._age), self._n_restored)
+        weight = buffer.total_priority if self._is_weighted and size else float(size)
+        return ShardState(self._life, size, weight, int(buffer._age), self._n_restored, self._damage)
 
     @property
     def _is_weighted(self) -> bool:
@@ -103,12 +137,17 @@ class Shard:
 
     # ---- writing
 
-    def append(self, data: Wire, *, keep_priorities: bool = False) -> ShardState:
+    def append(self, *data: Wire, keep_priorities: bool = False, sender: str = "", number: int = 0) -> ShardState:
         """Append the steps of a segment; the newest, if it has more than fit. An error changes nothing.
 
+        :param data: the segment, or its pieces
         :param keep_priorities: also take its priorities; new transitions get the largest one otherwise
+        :param sender: who sends it. One that got no answer sends the same segment again, which is not appended twice
+        :param number: of the segment among those of its sender, which count up
         """
-        run, buffer = steps_from_wire(data), self._buffer
+        if sender and number <= self._received.get(sender, -1):
+            return self.state()
+        run, buffer = steps_from_wire(*data), self._buffer
         count, n_envs, size = run.count, run.n_envs, buffer.buffer_size
         if count == 0:
             return self.state()
@@ -127,13 +166,15 @@ class Shard:
                 last = to[-1][to[-1] >= 0]
                 end_episodes(buffer, last[buffer.dones.reshape(-1)[last] == 0])
             if self._spec.is_prioritized:
-                if keep_priorities:
-                    buffer._tree = None
-                else:
-                    buffer._set(slots, buffer._largest[0])
+                buffer.priorities_written(None if keep_priorities else slots)
             buffer._age += kept
             buffer.full = buffer.full or buffer.pos + kept >= size
             buffer.pos = int(buffer.pos + kept) % size
+        if sender:
+            self._received.pop(sender, None)
+            self._received[sender] = number  # the newest last
+            if len(self._received) > _MOST_SENDERS:
+                del self._received[next(iter(self._received))]
         return self.state()
 
     def _check(self, run: StoredRun, target: Any) -> None:
@@ -150,6 +191,7 @@ class Shard:
                     f"{name!r} has {values.dtype} of shape {values.shape[1:]} per step; the shard keeps {array.dtype} of "
                     f"{(run.n_envs, *array.shape[2:])}"
                 )
+            run.changed[name] = values  # it is not read and checked once more when it is put
         if len(target.leaves) > 1:  # what fails at the second key must not have written the first
             for key, leaf in target.leaves.items():
                 with run.extract(key) as extract:
@@ -169,6 +211,7 @@ class Shard:
     def reset(self) -> ShardState:
         """Forget all transitions."""
         self._buffer.reset()
+        self._damage = ""
         self._life, self._first_number = secrets.token_hex(6), secrets.randbelow(_LIVES) * self._buffer.buffer_size
         return self.state()
 
@@ -192,8 +235,9 @@ class Shard:
             if not state.size:
                 slots = np.arange(0)
             elif self._is_weighted:
-                _, _, cells, _ = buffer._sums().draw(self._rng.random(n))
-                slots = self._rng.permutation(cells)  # drawn from equal parts in turn; the answer feeds several batches
+                slots = self._rng.permutation(
+                    buffer.draw_cells(self._rng.random(n))
+                )  # drawn from equal parts in turn; the answer feeds several batches
             else:
                 slots = self._rng.integers(0, state.size, n)
             newest = self._first_number + buffer._age
@@ -227,5 +271,5 @@ class Shard:
     def checkpoint(self, *, background: bool = True) -> ShardState:
         """Write what is new to its folder."""
         if self._folder is not None:
-            self._buffer.checkpoint(self._folder, background=background)
+            self._buffer.checkpoint(self._folder, background=background, extra={"received": dict(self._received)})
         return self.state()

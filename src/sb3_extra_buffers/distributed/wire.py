@@ -23,6 +23,9 @@ from sb3_extra_buffers.store.format import Segment
 
 #: What travels. Ray hands arrays over without copying them.
 Wire = NDArray[np.uint8]
+#: Ray sends an argument below 100 kB with the call itself. A larger one goes through its object store, which takes the CPUs of
+#: all processes together 6 ms, so a message is cut into pieces, as long as that takes less.
+_PIECE_BYTES, _MOST_PIECES = 96_000, 6
 #: A message is refused above so many bytes.
 MOST_BYTES = 1 << 30
 
@@ -77,6 +80,13 @@ def steps_to_wire(
     return made
 
 
+def in_pieces(data: Wire) -> list[Wire]:
+    """A message as the arguments of a remote call."""
+    if len(data) > _MOST_PIECES * _PIECE_BYTES:
+        return [data]
+    return [data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES)] or [data]
+
+
 class _Inbox:
     """A message as a file to read from, without copying it."""
 
@@ -95,9 +105,9 @@ class _Inbox:
         return part
 
 
-def steps_from_wire(data: Wire) -> StoredRun:
+def steps_from_wire(*pieces: Wire) -> StoredRun:
     """The steps in a segment. CorruptDataError if it is none, or larger than a message may be."""
-    given = memoryview(np.ascontiguousarray(data, np.uint8))
+    given = memoryview(np.ascontiguousarray(pieces[0] if len(pieces) == 1 else np.concatenate(pieces), np.uint8))
     if len(given) > MOST_BYTES:
         raise CorruptDataError(f"A message of {human_bytes(len(given))} is refused; at most {human_bytes(MOST_BYTES)}")
     inbox: Any = _Inbox(given)

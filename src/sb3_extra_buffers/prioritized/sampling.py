@@ -222,6 +222,38 @@ class PrioritizedSampling(ReplayBuffer):
         is_there: NDArray[np.bool_] = self.priorities.reshape(-1)[cells] > 0
         return is_there
 
+    # ---- for shards, which write and draw transitions themselves
+
+    @property
+    def total_priority(self) -> float:
+        """The sum of all priorities, each to the power of alpha."""
+        return float(self._sums().total)
+
+    def draw_cells(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Transitions in proportion to their priorities, each as ``slot * n_envs + env``, drawn from equal parts in turn.
+
+        :param numbers: random ones from 0 to 1, one for each transition
+        """
+        return self._sums().draw(numbers, self.n_envs)[2]
+
+    def priorities_written(self, new: NDArray[np.int64] | None = None) -> None:
+        """The caller has written transitions.
+
+        :param new: the slots of new ones, which get the largest priority so far; without it, `priorities` itself was written
+        """
+        if new is None:
+            self._tree = None
+        else:
+            self._set(new, self._largest[0])
+
+    def change_alpha(self, alpha: float) -> None:
+        """Go on with another alpha: all priorities become what they would be with it."""
+        if alpha == self.alpha:
+            return
+        for array in (self.priorities, self._largest):
+            array[array > 0] **= np.float32(alpha / self.alpha if self.alpha else 0)
+        self.alpha, self._tree = alpha, None
+
     def reset(self) -> None:
         """SB3's `reset`."""
         super().reset()
