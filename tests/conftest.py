@@ -21,6 +21,17 @@ from .ray_actors import ReusedActors, local_ray, uses_ray
 
 th.set_num_threads(1)
 
+#: Modules whose tests run in one process: a site, a wheel, a recording, a browser or a compiled library is made once for all.
+TOGETHER = {
+    "test_bench.py",
+    "test_cli_inspect.py",
+    "test_cli_terminal.py",
+    "test_docs.py",
+    "test_native.py",
+    "test_viewer_browser.py",
+    "test_wheel.py",
+}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
@@ -51,14 +62,18 @@ def registered_codecs() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests that use Ray run in one process. The mark `xdist_group` is ignored by pytest-xdist 3.8 with pytest 9.2."""
+    """Tests that share something expensive run in one process.
+
+    The mark `xdist_group`, which is made for this, is ignored by pytest-xdist 3.8 with pytest 9.2.
+    """
     if config.getvalue("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadGroupScheduling
 
     class Scheduling(LoadGroupScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "ray" if uses_ray(nodeid) else super()._split_scope(nodeid)
+            module = nodeid.partition("::")[0].rpartition("/")[2]
+            return "ray" if uses_ray(nodeid) else module if module in TOGETHER else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 

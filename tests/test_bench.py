@@ -31,8 +31,6 @@ from sb3_extra_buffers.bench.report import COLUMNS, bar_rows, reference_of, rend
 from sb3_extra_buffers.cli import main
 from sb3_extra_buffers.cli.bench import FULL_TABLE
 
-pytestmark = pytest.mark.xdist_group("bench")  # one recording and one measurement for all
-
 STEPS = 150
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 

@@ -23,8 +23,6 @@ from sb3_extra_buffers.gpu_buffers import GpuReplayBuffer
 from tests.oracle import DICT_SPACE, add_to_replay
 from tests.transitions import play
 
-pytestmark = pytest.mark.xdist_group("inspect")  # the game is played once
-
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:

@@ -20,7 +20,6 @@ from sb3_extra_buffers.compressed import CompressedReplayBuffer
 
 pytestmark = [
     pytest.mark.skipif(not (shutil.which("tmux") and shutil.which("bash")), reason="needs tmux and bash"),
-    pytest.mark.xdist_group("terminal"),  # one for all
 ]
 COMMAND = f"{sys.executable} -m sb3_extra_buffers"
 SECONDS = 120

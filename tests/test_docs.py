@@ -18,8 +18,6 @@ import sb3_extra_buffers
 from sb3_extra_buffers.codecs import CODECS
 from sb3_extra_buffers.compressed.mixin import CompressedObservations
 
-pytestmark = pytest.mark.xdist_group("docs")  # the site is built once
-
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 

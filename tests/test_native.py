@@ -20,7 +20,6 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMPILER = os.environ.get("CC", "cc")
 
 pytestmark = [
-    pytest.mark.xdist_group("native"),  # no worker waits while another one compiles
     pytest.mark.skipif(sys.platform == "win32", reason="the C tests need a POSIX system"),
     pytest.mark.skipif(shutil.which(COMPILER.split()[0]) is None, reason="no C compiler is installed"),
     pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed"),

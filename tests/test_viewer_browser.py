@@ -26,7 +26,6 @@ CHROMIUM = os.environ.get("CHROMIUM") or next(
 )
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromium: the page is not tested. Set CHROMIUM to one"),
-    pytest.mark.xdist_group("browser"),  # it starts once
 ]
 SHOTS = Path(__file__).parent.parent / "debug_obs" / "viewer"
 expect = playwright.expect

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("wheel")  # the wheel is built once
-
 ROOT = Path(__file__).parent.parent
 NATIVE = "sb3_extra_buffers/native/"
 LIBRARY = {"win32": "sb3x.dll", "darwin": "libsb3x.dylib"}.get(sys.platform, "libsb3x.so")
