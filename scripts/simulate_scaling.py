@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "scaling.md"
 TABLE = ROOT / "benchmarks" / "campaigns" / "scaling.json"
 COLLECTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 SHARDS = (1, 10, 100)
-STEPS, BATCH, ROWS = 64, 32, 256
+STEPS, BATCH, ROWS = 64, 32, 512
 #: Simulated seconds; the first part, in which queues fill, is not counted.
 SECONDS, WARM_UP = 30.0, 10.0
 
