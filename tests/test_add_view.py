@@ -92,6 +92,18 @@ def test_an_array_that_is_replaced_is_written_from_then_on(name: str) -> None:
     play.check()
 
 
+def test_timeouts_that_are_turned_off_are_not_kept_from_then_on() -> None:
+    play = Play()
+    play.go_on(20)
+    for buffer in (play.ours, play.theirs):
+        buffer.handle_timeout_termination = False
+    for _ in range(3):
+        step = (*play.step()[:-1], [{"TimeLimit.truncated": True}] * N_ENVS)
+        play.ours.add(*step)
+        play.theirs.add(*step)
+    play.check()
+
+
 @pytest.mark.parametrize("column", ["observations", "next_observations"])
 @pytest.mark.parametrize("slot", [3, 17, 18, 19, 20, 21])
 def test_what_is_written_by_hand_stays_between_steps(column: str, slot: int) -> None:

@@ -106,6 +106,9 @@ def _bytes_of(values: Items, lengths: Items) -> int:
 
 
 def _is_surely_smaller(values: Items, short: Items, wide: np.dtype[Any]) -> bool:
-    """Whether these runs take less than with wide lengths, even if all that are as long as possible were parts of others."""
+    """Whether these runs take fewer bytes than the same with wide lengths could.
+
+    Wide lengths may join the runs that were split, which are among the longest; all others stay as they are.
+    """
     n_whole = len(values) - np.count_nonzero(short == np.iinfo(_SHORT).max)
     return _bytes_of(values, short) < int(n_whole) * (values.itemsize + wide.itemsize)

@@ -9,6 +9,7 @@ SB3's assignments write the observations, too, with no code of this library in b
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -45,7 +46,6 @@ class AddView:
     def __init__(self, buffer: Any, window: Window, *, is_checked: bool) -> None:
         self.window, self.is_checked, self.first = window, is_checked, window.first
         self.buffer_size = window.stop - window.first + 1  # `pos` never begins anew here
-        self.handle_timeout_termination = buffer.handle_timeout_termination
         self.pos = 0
         self.observations, self.next_observations = window.obs, window.following
         for name in _CONSTANTS:
@@ -76,7 +76,8 @@ def is_known(add: Callable[..., None]) -> bool:
     return getattr(add, "__func__", None) is ReplayBuffer.add and _names_in(ReplayBuffer.add.__code__) <= _NAMES
 
 
-def _names_in(code: CodeType) -> set[str]:
+@cache  # asked for every window
+def _names_in(code: CodeType) -> frozenset[str]:
     """The names of globals and attributes in a function, with those inside of it."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    return set(code.co_names).union(*map(_names_in, inner))
+    return frozenset(code.co_names).union(*map(_names_in, inner))

@@ -49,6 +49,7 @@ class ReplayObservations(LimitedObservations):
     rewards: NDArray[Any]
     dones: NDArray[Any]
     timeouts: NDArray[Any]
+    handle_timeout_termination: bool
     _options_class: ClassVar[type[CompressionOptions]] = ReplayOptions
 
     def _set_up(self, arguments: dict[str, Any]) -> None:
@@ -120,7 +121,7 @@ class ReplayObservations(LimitedObservations):
                 obs, next_obs = stored.checked((obs, next_obs))
             try:
                 if is_direct:
-                    view.pos = slot - view.first
+                    view.pos, view.handle_timeout_termination = slot - view.first, self.handle_timeout_termination
                     ReplayBuffer.add(view, obs, next_obs, action, reward, done, infos)
                     self.pos = view.window.next_slot = slot + 1
                 else:

@@ -235,9 +235,8 @@ class Shard:
             if not state.size:
                 slots = np.arange(0)
             elif self._is_weighted:
-                slots = self._rng.permutation(
-                    buffer.draw_cells(self._rng.random(n))
-                )  # drawn from equal parts in turn; the answer feeds several batches
+                # Drawn from equal parts in turn; the answer feeds several batches, so the order must be random.
+                slots = self._rng.permutation(buffer.draw_cells(self._rng.random(n)))
             else:
                 slots = self._rng.integers(0, state.size, n)
             newest = self._first_number + buffer._age

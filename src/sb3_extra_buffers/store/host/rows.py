@@ -114,7 +114,7 @@ class RowStore(Store):
         self.window = window
 
     def _window_at(self, slot: int, obs: NDArray[Any]) -> Window:
-        """A new window. What waits in the one before is stored, the obs of this slot in its place."""
+        """A new window from this slot on. Also writes the obs of the slot, and stores what waits in the last window."""
         last = self.window
         if last is not None and slot == last.next_slot % len(self._slots):
             last.close()
