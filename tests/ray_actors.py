@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sb3_extra_buffers.prioritized.rebinding import Instead
+from sb3_extra_buffers.compressed.rebinding import Instead
 
 
 def uses_ray(nodeid: str) -> bool:

@@ -1,4 +1,4 @@
-"""SB3's `add` writes vectors through an AddView. Nothing that a user changes, refuses or interrupts may be missed by it."""
+"""SB3's `add` writes through an AddView. Nothing that a user changes, refuses or interrupts may be missed by it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.invariants import check_invariants
 from tests.test_batch_view import same_batches
 
 VECTOR = spaces.Box(-np.inf, np.inf, (5,), np.float32)
-SPACES = {"floats": VECTOR, "integers": spaces.Box(-9, 9, (3,), np.int16), "numbers": spaces.Discrete(7)}
+#: Large enough to be encoded, so that an AddView drops them.
+FRAMES = spaces.Box(0, 255, (1, 40, 40), np.uint8)
+SPACES = {"floats": VECTOR, "integers": spaces.Box(-9, 9, (3,), np.int16), "numbers": spaces.Discrete(7), "frames": FRAMES}
+BOTH = pytest.mark.parametrize("space", [VECTOR, FRAMES], ids=["floats", "frames"])
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
 N_ENVS, SLOTS = 2, 400
 
@@ -37,7 +40,8 @@ class Play:
     def new_obs(self) -> Any:
         if isinstance(self.space, spaces.Discrete):
             return self.rng.integers(0, 7, N_ENVS)
-        return self.rng.integers(-9, 9, (N_ENVS, *self.space.shape)).astype(self.space.dtype)  # type: ignore[misc]
+        low = 0 if self.space is FRAMES else -9
+        return self.rng.integers(low, 9, (N_ENVS, *self.space.shape)).astype(self.space.dtype)  # type: ignore[misc]
 
     def step(self) -> tuple[Any, ...]:
         done = self.rng.random(N_ENVS) < 0.05
@@ -70,21 +74,23 @@ def test_vectors_are_those_of_sb3_at_every_fill(space: str, n: int) -> None:
     play.check()
 
 
-def test_nearly_all_steps_are_written_through_a_view() -> None:
-    play = Play()
+@BOTH
+def test_nearly_all_steps_are_written_through_a_view(space: spaces.Box) -> None:
+    play = Play(space)
     steps = 0
     for _ in range(2 * SLOTS):
         before = play.ours._add_view
         slot = play.ours.pos
         play.go_on(1)
-        steps += before is not None and before.pos == slot + 1 - before.first
+        steps += before is not None and before.pos == slot + 1 - before.window.first
     assert steps > 0.8 * 2 * SLOTS
     play.check()
 
 
+@BOTH
 @pytest.mark.parametrize("name", ["actions", "rewards", "dones", "timeouts"])
-def test_an_array_that_is_replaced_is_written_from_then_on(name: str) -> None:
-    play = Play()
+def test_an_array_that_is_replaced_is_written_from_then_on(name: str, space: spaces.Box) -> None:
+    play = Play(space)
     play.go_on(20)
     for buffer in (play.ours, play.theirs):
         setattr(buffer, name, getattr(buffer, name).copy())
@@ -92,8 +98,9 @@ def test_an_array_that_is_replaced_is_written_from_then_on(name: str) -> None:
     play.check()
 
 
-def test_timeouts_that_are_turned_off_are_not_kept_from_then_on() -> None:
-    play = Play()
+@BOTH
+def test_timeouts_that_are_turned_off_are_not_kept_from_then_on(space: spaces.Box) -> None:
+    play = Play(space)
     play.go_on(20)
     for buffer in (play.ours, play.theirs):
         buffer.handle_timeout_termination = False
@@ -147,10 +154,12 @@ def test_integers_that_do_not_fit_are_refused() -> None:
     play.check()
 
 
-@pytest.mark.parametrize("start", range(0, 300, 50))
-def test_an_interrupt_at_any_instruction_leaves_whole_steps(start: int) -> None:
+@pytest.mark.parametrize(
+    ("space", "start"), [("floats", n) for n in range(0, 300, 50)] + [("frames", n) for n in range(0, 600, 50)]
+)
+def test_an_interrupt_at_any_instruction_leaves_whole_steps(space: str, start: int) -> None:
     for at in range(start, start + 50):
-        play = Play()
+        play = Play(SPACES[space])
         play.go_on(9)
         assert play.ours._add_view is not None
         step, before = play.step(), play.ours.pos
@@ -205,21 +214,36 @@ def test_a_users_add_gets_the_buffer_itself() -> None:
     play.check()
 
 
+@BOTH
 @pytest.mark.parametrize("copied", [copy, lambda buffer: pickle.loads(pickle.dumps(buffer))], ids=["copy", "pickle"])
-def test_copies_go_on_by_themselves(copied: Any) -> None:
-    play = Play()
+def test_copies_go_on_by_themselves(copied: Any, space: spaces.Box) -> None:
+    play = Play(space)
     play.go_on(20)
     play.ours = copied(play.ours)
     play.go_on(30)
     play.check()
 
 
-def test_a_reset_begins_anew() -> None:
-    play = Play()
+@BOTH
+def test_a_reset_begins_anew(space: spaces.Box) -> None:
+    play = Play(space)
     play.go_on(20)
     for buffer in (play.ours, play.theirs):
         buffer.reset()
     play.go_on(15)
+    play.check()
+
+
+def test_what_cannot_be_assigned_is_refused_as_by_sb3() -> None:
+    play = Play(FRAMES)
+    play.go_on(5)
+    obs, following, action, reward, done, infos = play.step()
+    for wrong in ((obs, following, action, reward, done, [{}] * 3), (obs, following, action, [0.0] * 3, done, infos)):
+        for buffer in (play.ours, play.theirs):
+            with pytest.raises((TypeError, ValueError)):
+                buffer.add(*wrong)
+    for buffer in (play.ours, play.theirs):  # lists, which SB3 makes arrays of
+        buffer.add(obs, following, action, reward.tolist(), done.tolist(), infos)
     play.check()
 
 

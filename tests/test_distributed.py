@@ -26,6 +26,7 @@ ray = pytest.importorskip("ray")
 
 from sb3_extra_buffers import distributed, load_buffer, resume
 from sb3_extra_buffers.compressed import CompressedHerReplayBuffer, CompressedReplayBuffer
+from sb3_extra_buffers.compressed.rebinding import Instead
 from sb3_extra_buffers.distributed.collector import Setup
 from sb3_extra_buffers.distributed.collectors import Collectors
 from sb3_extra_buffers.distributed.learning import _hand_over, _setups
@@ -34,7 +35,6 @@ from sb3_extra_buffers.distributed.sessions import end_actors
 from sb3_extra_buffers.distributed.shard import Shard
 from sb3_extra_buffers.errors import CollectorLostWarning, ShardLostWarning, WaitingForResourcesWarning
 from sb3_extra_buffers.prioritized import PrioritizedDQN
-from sb3_extra_buffers.prioritized.rebinding import Instead
 
 from .distributed_kills import run
 from .experience import ACTIONS, DICT, IMAGES, VECTORS, Walk, assert_batch

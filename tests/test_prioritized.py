@@ -19,6 +19,7 @@ from stable_baselines3.common.utils import LinearSchedule
 
 from sb3_extra_buffers import load_buffer, merge_buffers
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
+from sb3_extra_buffers.compressed.rebinding import rebound
 from sb3_extra_buffers.native.tree import SumTree
 from sb3_extra_buffers.prioritized import (
     CompressedPrioritizedDictReplayBuffer,
@@ -28,7 +29,6 @@ from sb3_extra_buffers.prioritized import (
     PrioritizedQRDQN,
     PrioritizedSampling,
 )
-from sb3_extra_buffers.prioritized.rebinding import rebound
 from tests.oracle import DICT_SPACE, IMAGE, add_to_replay, assert_same
 from tests.transitions import play
 

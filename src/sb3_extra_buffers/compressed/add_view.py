@@ -1,21 +1,23 @@
-"""A fast way for SB3's own `add` to write vectors. Above: replay.py. Below: the window of a row store.
+"""A fast way for SB3's own `add` to write a step. Above: replay.py. Below: the window of a row store.
 
-    transition  ->  SB3's `add`, with an AddView in the place of the buffer  ->  slices of its arrays, and the window
+    transition  ->  SB3's `add`, with an AddView in the place of the buffer  ->  slices of its arrays
 
-SB3's code assigns each part of a transition to an array. An AddView has slices of the buffer's arrays, and the window's two:
-SB3's assignments write the observations, too, with no code of this library in between.
+SB3's code copies each part of a transition and assigns the copy to an array. An AddView has slices of the buffer's arrays, and
+no copies are made for it. Vectors are written by these assignments, too: it has the arrays of the row store's window, with no
+code of this library in between. Other observations are in their store by then, and what is assigned for them is dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 from numpy import ndarray
 from stable_baselines3.common.buffers import ReplayBuffer
 
+from sb3_extra_buffers.compressed.rebinding import rebound
 from sb3_extra_buffers.store.host.rows import Window
 
 #: What SB3's `add` asks of a buffer and AddView has; and other names in its code.
@@ -33,20 +35,27 @@ _OTHERS = (
 _NAMES = {*_CONSTANTS, *_ARRAYS, *_OTHERS, "isinstance", "spaces", "Discrete", "reshape", "np", "array", "get"}
 
 
+class _Dropped:
+    """An array that keeps nothing."""
+
+    def __setitem__(self, index: Any, value: Any) -> None: ...
+
+
 class AddView:
     """Stands in for a replay buffer in SB3's `add`, for the slots of one window. See `view_for`.
 
     :param buffer: a replay buffer
-    :param window: of its row store
-    :param is_checked: whether observations have to be checked first: SB3's assignment would change integers silently
+    :param window: of its row store; or one that drops observations
+    :param takes_observations: whether observations are written by SB3's assignments
+    :param is_checked: whether these have to be checked first: SB3's assignment would change integers silently
     """
 
     optimize_memory_usage = full = False
 
-    def __init__(self, buffer: Any, window: Window, *, is_checked: bool) -> None:
-        self.window, self.is_checked, self.first = window, is_checked, window.first
+    def __init__(self, buffer: Any, window: Window, *, takes_observations: bool, is_checked: bool) -> None:
+        self.window, self.takes_observations, self.is_checked = window, takes_observations, is_checked
         self.buffer_size = window.stop - window.first + 1  # `pos` never begins anew here
-        self.pos = 0
+        self.pos = window.next_slot - window.first
         self.observations, self.next_observations = window.obs, window.following
         for name in _CONSTANTS:
             setattr(self, name, getattr(buffer, name))
@@ -55,20 +64,26 @@ class AddView:
         self.all_dones, self.all_timeouts = buffer.dones, buffer.timeouts
         for name in _ARRAYS:
             setattr(self, name, getattr(buffer, name)[window.first : window.stop])
+        self.add = _without_copies(ReplayBuffer.add)
 
 
 def view_for(buffer: Any, add: Callable[..., None]) -> AddView | None:
     """A view for the next steps; None if there is none.
 
-    :param buffer: whose observations are in a row store
+    :param buffer: with observations of one leaf
     :param add: of the class behind ours
     """
-    stored, store = buffer._stored, buffer._stored.store
-    if store.window is None or not is_known(add) or any(type(getattr(buffer, name)) is not ndarray for name in _ARRAYS):
+    stored, last = buffer._stored, buffer.buffer_size - 1  # SB3's code ends the lap, with the buffer itself
+    if not is_known(add) or any(type(getattr(buffer, name)) is not ndarray for name in _ARRAYS):
         return None
-    store.window.stop = min(store.window.stop, buffer.buffer_size - 1)  # SB3's code ends the lap, with the buffer itself
-    dtype = store.layout.dtype
-    return AddView(buffer, store.window, is_checked=dtype.kind != "f" or dtype != stored.leaf.dtype)
+    if not stored.has_rows:
+        window = Window(buffer.pos, _Dropped(), _Dropped(), last)
+        return AddView(buffer, window, takes_observations=False, is_checked=True)
+    window, dtype = stored.store.window, stored.store.layout.dtype
+    if window is None:
+        return None
+    window.stop = min(window.stop, last)
+    return AddView(buffer, window, takes_observations=True, is_checked=dtype.kind != "f" or dtype != stored.leaf.dtype)
 
 
 def is_known(add: Callable[..., None]) -> bool:
@@ -81,3 +96,13 @@ def _names_in(code: CodeType) -> frozenset[str]:
     """The names of globals and attributes in a function, with those inside of it."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
     return frozenset(code.co_names).union(*map(_names_in, inner))
+
+
+@cache
+def _without_copies(add: Callable[..., None]) -> Callable[..., None]:
+    """SB3's `add` without `np.array`, all that it has of NumPy: an assignment to an array copies already."""
+    return rebound(add, np=SimpleNamespace(array=_itself))
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -110,25 +110,30 @@ class ReplayObservations(LimitedObservations):
             if self._max_bytes is not None:
                 self._keep_limit()
             stored, slot, age, view = self._stored, self.pos, self._age, self._add_view
-            is_direct = (  # not in a method of the view: a call takes longer than the comparisons
+            fits = (  # not in a method of the view: a call takes longer than the comparisons
                 view is not None and slot == view.window.next_slot < view.window.stop and not more
                 and self.actions is view.all_actions and self.rewards is view.all_rewards
                 and self.dones is view.all_dones and self.timeouts is view.all_timeouts
             )  # fmt: skip
+            is_direct = fits and view.takes_observations
             if not is_direct:
                 stored.prepare_step(slot, stored.checked((obs, next_obs)))
             elif view.is_checked:
                 obs, next_obs = stored.checked((obs, next_obs))
             try:
                 if is_direct:
-                    view.pos, view.handle_timeout_termination = slot - view.first, self.handle_timeout_termination
-                    ReplayBuffer.add(view, obs, next_obs, action, reward, done, infos)
+                    view.handle_timeout_termination = self.handle_timeout_termination
+                    view.add(view, obs, next_obs, action, reward, done, infos)
                     self.pos = view.window.next_slot = slot + 1
+                elif fits:
+                    view.handle_timeout_termination = self.handle_timeout_termination
+                    view.add(view, stored.placeholder, stored.placeholder, action, reward, done, infos)
+                    self.pos = view.window.next_slot = slot + 1
+                    stored.commit_step()
                 else:
                     super().add(stored.placeholder, stored.placeholder, action, reward, done, infos, *more)
                     stored.commit_step()
-                    if stored.has_rows:
-                        self._add_view = view_for(self, super().add)
+                    self._add_view = None if self._is_dict else view_for(self, super().add)
                 self._age = age + 1
             except BaseException as error:
                 self._interrupted, self._next_age = slot, age + 1

@@ -15,12 +15,12 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch.nn import functional
 
+from sb3_extra_buffers.compressed.rebinding import Instead, rebound
 from sb3_extra_buffers.prioritized.buffers import (
     CompressedPrioritizedDictReplayBuffer,
     CompressedPrioritizedNStepReplayBuffer,
     CompressedPrioritizedReplayBuffer,
 )
-from sb3_extra_buffers.prioritized.rebinding import Instead, rebound
 from sb3_extra_buffers.prioritized.sampling import PrioritizedSampling
 
 

@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_extra_buffers.compressed.rebinding import Instead, rebound
 from sb3_extra_buffers.native.tree import SumTree
-from sb3_extra_buffers.prioritized.rebinding import Instead, rebound
 
 Schedule = Callable[[float], float]
 #: Added to the largest float32, this still makes no infinity.

@@ -46,12 +46,13 @@ class Window:
     :param first: slot of the first step
     :param obs: ``(steps, n_streams, ...)``, a view of the rows from this slot on
     :param following: the same of next_obs
+    :param stop: the slot behind the last step
     """
 
     __slots__ = ("first", "following", "next_slot", "obs", "stop")
 
-    def __init__(self, first: int, obs: NDArray[Any], following: NDArray[Any]) -> None:
-        self.first, self.next_slot, self.stop = first, first, first + len(obs)
+    def __init__(self, first: int, obs: Any, following: Any, stop: int) -> None:
+        self.first, self.next_slot, self.stop = first, first, stop
         self.obs, self.following = obs, following
 
     def close(self) -> None:
@@ -126,7 +127,7 @@ class RowStore(Store):
         if slot == 0:
             self._pack_if_worth_it()
         rows = self._slots[slot : slot + self._window_steps]
-        return Window(slot, rows, np.empty_like(rows))
+        return Window(slot, rows, np.empty_like(rows), slot + len(rows))
 
     def _settle(self) -> None:
         """Store the next_obs that wait, so that none does."""
@@ -135,9 +136,14 @@ class RowStore(Store):
             return
         window.close()
         self._n_slots = max(self._n_slots, window.next_slot)
-        n = window.next_slot - window.first
-        cells = window.first * self.n_streams + np.arange(n * self.n_streams)
-        self._write_next(cells, window.following[:n].reshape(-1, *self.layout.shape))
+        begin, end = window.first * self.n_streams, window.next_slot * self.n_streams
+        following = window.following[: window.next_slot - window.first].reshape(-1, *self.layout.shape)
+        at = slice(begin + self.n_streams, end + self.n_streams)
+        obs = self._rows[at] if at.stop <= self.n_cells else self._next_rows(np.arange(begin, end))
+        # Nearly all are the obs of the next step, and those that they replace were, too.
+        others = ((self._bits(following) != self._bits(obs)).any(axis=1) | (self._own[begin:end] != _SHARED)).nonzero()[0]
+        if others.size:
+            self._write_next(begin + others, following[others])
         self.window = None
 
     def _pack_if_worth_it(self) -> None:
@@ -263,9 +269,11 @@ class RowStore(Store):
         larger[: len(rows)] = rows
         self._links = _Links(own.astype(np.min_scalar_type(size), copy=False), larger)
 
-    def _bits(self, values: NDArray[Any]) -> NDArray[np.uint8]:
-        """Bytes to compare: -0.0 is not 0.0, and NaN is NaN."""
-        return np.ascontiguousarray(values).reshape(-1).view(np.uint8).reshape(len(values), self.layout.observation_bytes)
+    def _bits(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What to compare: -0.0 is not 0.0, and NaN is NaN. As large words as fit."""
+        size = self.layout.observation_bytes
+        word = np.uint64 if size % 8 == 0 else np.uint32 if size % 4 == 0 else np.uint8
+        return np.ascontiguousarray(values).reshape(-1).view(word).reshape(len(values), -1)
 
     # ---- state
 

@@ -1,7 +1,8 @@
 """SB3's functions with other names for what they call: SB3's own code runs, with another source of numbers or another loss.
 
-SB3 draws envs inside `_get_samples` and calls its loss inside `train`, without a hook for either. A function that is made of
-the same code with other globals needs no copy of SB3's code, and nobody else notices it, as with a patched module.
+SB3 draws envs inside `_get_samples`, copies arrays inside `add` and calls its loss inside `train`, without a hook for any of
+these. A function that is made of the same code with other globals needs no copy of SB3's code, and nobody else notices it, as
+with a patched module.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def rebound(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
             f"this version of its package is not known. Please report it"
         )
     copied = FunctionType(
-        function.__code__,
+        function.__code__.replace(),  # a copy: Python adapts code to the globals that it is run with
         {**function.__globals__, **names},
         function.__name__,
         function.__defaults__,
