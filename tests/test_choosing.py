@@ -124,9 +124,10 @@ def test_equals_do_not_alternate() -> None:
     assert chooser._choice().spec == "zstd/3"
 
 
-def test_a_step_tries_one_frame_or_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_tries_one_frame_or_a_part_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no `add` takes long."""
     tried: list[int] = []
+    libraries: list[int] = []
 
     def encoded(frames: np.ndarray, *args: object) -> object:
         tried.append(frames.nbytes)
@@ -134,6 +135,7 @@ def test_a_step_tries_one_frame_or_one_piece(monkeypatch: pytest.MonkeyPatch) ->
 
     def encode(coding: Coding, frames: np.ndarray) -> None:
         tried.append(frames.nbytes)
+        libraries.append(frames.nbytes)
 
     monkeypatch.setattr(choosing, "delta_encode", encoded)
     monkeypatch.setattr(Coding, "encode", encode)
@@ -143,8 +145,27 @@ def test_a_step_tries_one_frame_or_one_piece(monkeypatch: pytest.MonkeyPatch) ->
         tried.clear()
         if chooser.is_due():
             chooser.look(frame)
-        assert sum(tried) <= max(layout.frame_bytes, 1 << 16)
+        assert sum(tried) <= layout.frame_bytes
+        assert len(tried) <= 1
     assert chooser.estimates()
+    assert max(libraries) <= 8192
+
+
+def test_a_piece_that_is_tried_in_parts_is_about_as_large_as_the_whole() -> None:
+    """Random pixels of a few colours, in the order of the observation and by pixels."""
+    rng = np.random.default_rng(0)
+    palette = rng.integers(256, size=(9, 3), dtype=np.uint8)
+    layout = FrameLayout((3, 120, 160), np.dtype(np.uint8))
+    frames = np.stack([palette[rng.integers(9, size=120 * 160)].T.reshape(-1) for _ in range(5)])
+    for coding in make_chooser("auto-small", layout, 16).candidates[2:]:
+        chooser, found = Chooser(layout, [coding], 16, 0.0), []
+        for part_bytes, n in ((1 << 16, 1), (1 << 13, 8)):
+            trial = chooser._try_library(coding, frames, part_bytes)
+            assert [next(trial) for _ in range(n)] == [None] * n
+            with pytest.raises(StopIteration) as end:
+                next(trial)
+            found.append(end.value.value.size)
+        assert found[1] == pytest.approx(found[0], rel=0.15)
 
 
 def test_frames_that_repeat_are_not_looked_at() -> None:

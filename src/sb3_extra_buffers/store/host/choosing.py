@@ -36,6 +36,11 @@ _BETTER = 0.9
 _CALL_BYTES = 80_000
 #: Bytes of a piece if only size counts.
 _LARGE_PIECE = 1 << 16
+#: A library encodes at most so many bytes in a step, or this part of a frame if that is more. What it shrinks well is quick to
+#: encode, and small parts would hide how well.
+_HARD_BYTES, _EASY_BYTES, _FRAME_PARTS = 1 << 13, 1 << 16, 8
+#: Encoded bytes per byte up to which frames count as easy, in the last look.
+_EASY = 0.2
 #: Libraries for `auto`, the best first.
 _LIBRARIES = ("zstd", "igzip", "gzip")
 
@@ -59,8 +64,8 @@ class Estimate(NamedTuple):
 class Chooser:
     """Tries codings on the frames of one stream.
 
-    A look is spread over many steps. Each step does a small part of the work: it copies a frame, or encodes one piece. So no
-    single `add` takes long.
+    A look is spread over many steps. Each step does a small part of the work: it copies a frame, or encodes a frame or a
+    part of one. So no single `add` takes long.
 
     :param candidates: codings to choose from; the first is used until the first look is complete
     :param price: see `TASTES`
@@ -163,10 +168,11 @@ class Chooser:
     def _try_all(self, frames: Bytes) -> Iterator[list[Estimate] | None]:
         """Yields None after each part of the work, and all estimates at the end."""
         found = []
+        last = dict(zip(self.candidates, self._looks[-1] if self._looks else (), strict=False))
         for coding in self.candidates:
             if coding.is_library:
-                found.append(self._try_library(coding, frames))
-                yield None
+                most = _EASY_BYTES if coding in last and last[coding].size <= _EASY else _HARD_BYTES
+                found.append((yield from self._try_library(coding, frames, max(most, frames.shape[1] // _FRAME_PARTS))))
             elif coding.codec.frames == Frames.DELTA:
                 found.append((yield from self._try_delta(coding, frames)))
             else:
@@ -190,14 +196,24 @@ class Chooser:
         size = (first + (piece - 1) * change) / piece
         return Estimate(size, fixed + per_byte * walked / min(stack, piece)) if size < 1 else Estimate(1.0, 1.0)
 
-    def _try_library(self, coding: Coding, frames: Bytes) -> Estimate:
-        """A whole piece is decoded for each observation that has frames in it."""
+    def _try_library(self, coding: Coding, frames: Bytes, part_bytes: int) -> Generator[None, None, Estimate]:
+        """A whole piece is decoded for each observation that has frames in it.
+
+        :param part_bytes: the piece is encoded in parts of so many bytes: bands of all its frames
+        """
         piece, stack = min(coding.piece_frames or self._block_frames, len(frames)), self._layout.stack
-        payload = coding.encode(frames[-piece:])
-        if payload is None:
+        channels = frames[-piece:].reshape(piece, coding.channels, -1)
+        width = max(part_bytes // (piece * coding.channels), 1)
+        length = 0
+        for first in range(0, channels.shape[2], width):
+            band = np.ascontiguousarray(channels[:, :, first : first + width]).reshape(piece, -1)
+            payload = coding.encode(band)
+            length += band.nbytes if payload is None else len(payload)
+            yield
+        if length >= channels.nbytes:
             return Estimate(1.0, 1.0)
         fixed, per_byte = coding.codec.work
-        size, used = len(payload) / frames[-piece:].nbytes, min(stack, piece)
+        size, used = length / channels.nbytes, min(stack, piece)
         work = (fixed + per_byte * size + (coding.channels > 1)) * piece + _CALL_BYTES / frames.shape[1]
         return Estimate(size, work / used)
 
