@@ -247,6 +247,41 @@ def test_what_cannot_be_assigned_is_refused_as_by_sb3() -> None:
     play.check()
 
 
+ODD = {
+    "rewards in a list of lists": (3, [[1.0, 0.5]]),
+    "large whole rewards": (3, [2**54 + 2**30 + 1] * N_ENVS),
+    "dones in a list of lists": (4, [[True, False]]),
+    "masked rewards": (3, np.ma.masked_array([1.0, 2.0], [True, False])),
+    "a leading axis": (0, np.ones((1, N_ENVS, 5), np.float32)),
+    "a list of observations": (1, [[1.0] * 5] * N_ENVS),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_sb3_takes_is_taken_at_any_place_of_a_window(name: str) -> None:
+    number, value = ODD[name]
+    play = Play()
+    for _ in range(30):
+        step = list(play.step())
+        step[number] = value
+        for buffer in (play.ours, play.theirs):
+            buffer.add(*step)
+        play.check()
+
+
+@pytest.mark.parametrize("wrong", [None, np.full((N_ENVS, 5), 1.0, object)], ids=["None", "objects"])
+def test_observations_that_are_no_numbers_are_refused_at_any_place_of_a_window(wrong: Any) -> None:
+    play = Play()
+    for _ in range(30):
+        play.go_on(1)
+        for number in range(2):
+            step = list(play.step())
+            step[number] = wrong
+            with pytest.raises(ObservationError, match="it must be an array"):
+                play.ours.add(*step)
+    play.check()
+
+
 def test_other_codes_of_sb3_get_no_view(monkeypatch: pytest.MonkeyPatch) -> None:
     def add(self: Any, *args: Any) -> None:
         self.something_new += 1

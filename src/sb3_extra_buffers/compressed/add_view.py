@@ -14,6 +14,7 @@ from functools import cache
 from types import CodeType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 from numpy import ndarray
 from stable_baselines3.common.buffers import ReplayBuffer
 
@@ -47,13 +48,13 @@ class AddView:
     :param buffer: a replay buffer
     :param window: of its row store; or one that drops observations
     :param takes_observations: whether observations are written by SB3's assignments
-    :param is_checked: whether these have to be checked first: SB3's assignment would change integers silently
+    :param dtype: of observations that need no check before that; None if all do: an assignment would change integers silently
     """
 
     optimize_memory_usage = full = False
 
-    def __init__(self, buffer: Any, window: Window, *, takes_observations: bool, is_checked: bool) -> None:
-        self.window, self.takes_observations, self.is_checked = window, takes_observations, is_checked
+    def __init__(self, buffer: Any, window: Window, *, takes_observations: bool, dtype: np.dtype[Any] | None = None) -> None:
+        self.window, self.takes_observations, self.dtype = window, takes_observations, dtype
         self.buffer_size = window.stop - window.first + 1  # `pos` never begins anew here
         self.pos = window.next_slot - window.first
         self.observations, self.next_observations = window.obs, window.following
@@ -78,12 +79,13 @@ def view_for(buffer: Any, add: Callable[..., None]) -> AddView | None:
         return None
     if not stored.has_rows:
         window = Window(buffer.pos, _Dropped(), _Dropped(), last)
-        return AddView(buffer, window, takes_observations=False, is_checked=True)
+        return AddView(buffer, window, takes_observations=False)
     window, dtype = stored.store.window, stored.store.layout.dtype
     if window is None:
         return None
     window.stop = min(window.stop, last)
-    return AddView(buffer, window, takes_observations=True, is_checked=dtype.kind != "f" or dtype != stored.leaf.dtype)
+    is_safe = dtype.kind == "f" and dtype == stored.leaf.dtype
+    return AddView(buffer, window, takes_observations=True, dtype=dtype if is_safe else None)
 
 
 def is_known(add: Callable[..., None]) -> bool:
@@ -100,9 +102,5 @@ def _names_in(code: CodeType) -> frozenset[str]:
 
 @cache
 def _without_copies(add: Callable[..., None]) -> Callable[..., None]:
-    """SB3's `add` without `np.array`, all that it has of NumPy: an assignment to an array copies already."""
-    return rebound(add, np=SimpleNamespace(array=_itself))
-
-
-def _itself(value: Any) -> Any:
-    return value
+    """SB3's `add` without copies of arrays: an assignment copies already. `np.array` is all that it has of NumPy."""
+    return rebound(add, np=SimpleNamespace(array=np.asarray))

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from numpy import ndarray
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
@@ -118,7 +119,7 @@ class ReplayObservations(LimitedObservations):
             is_direct = fits and view.takes_observations
             if not is_direct:
                 stored.prepare_step(slot, stored.checked((obs, next_obs)))
-            elif view.is_checked:
+            elif not (type(obs) is type(next_obs) is ndarray and obs.dtype is next_obs.dtype is view.dtype):
                 obs, next_obs = stored.checked((obs, next_obs))
             try:
                 if is_direct:

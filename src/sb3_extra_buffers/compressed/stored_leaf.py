@@ -80,6 +80,8 @@ class StoredLeaf(LeafStore):
                 if isinstance(self.leaf.space, spaces.Discrete):
                     value = value.reshape(self._step_shape)
                 else:
+                    while value.ndim > len(self._step_shape) and len(value) == 1:
+                        value = value[0]  # as in NumPy, which drops leading axes of length one
                     value = np.broadcast_to(value, self._step_shape)
             except ValueError:
                 raise ObservationError(
