@@ -1,11 +1,12 @@
 """Gzipped `.npy` files, read from front to back. Above: dqn_replay.
 
-ISA-L (the extras ``isal`` and ``datasets``) is used where it is installed: it inflates in less than half the time of zlib.
+ISA-L (the extras ``isal`` and ``datasets``) inflates them where it is installed, which is faster, otherwise Python's gzip.
 """
 
 from __future__ import annotations
 
 import gzip
+import tokenize
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,23 +18,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_extra_buffers._optional import installed, require
-from sb3_extra_buffers.datasets.inflating import InflatedFile
 from sb3_extra_buffers.errors import CorruptDataError
 from sb3_extra_buffers.store.host.batches import new_batch
 
 Item = TypeVar("Item")
+#: What NumPy raises, besides ValueError, where the header of an array is no Python literal.
+_BAD_HEADER = (SyntaxError, TypeError, tokenize.TokenError)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """A gzipped file; CorruptDataError if it is damaged."""
-    errors: tuple[type[Exception], ...] = (EOFError, ValueError, zlib.error, gzip.BadGzipFile)
-    opened: Any = InflatedFile
+    errors: tuple[type[Exception], ...] = (EOFError, ValueError, zlib.error, gzip.BadGzipFile, *_BAD_HEADER)
+    reader: Any = gzip
     if installed("isal"):
-        igzip = require("isal.igzip", extra="isal", what="igzip")
-        opened, errors = igzip.open, (*errors, getattr(igzip, "IGzipError", EOFError))
+        reader = require("isal.igzip", extra="isal", what="igzip")
+        errors = (*errors, require("isal.isal_zlib", extra="isal", what="igzip").error)
     try:
-        with opened(path) as file:
+        with reader.open(path) as file:
             yield file
     except CorruptDataError:
         raise
