@@ -172,6 +172,27 @@ def test_an_interrupt_at_any_instruction_leaves_whole_steps(space: str, start: i
         play.check()
 
 
+@BOTH
+def test_an_interrupt_of_a_copy_does_not_change_the_original(space: spaces.Box) -> None:
+    play = Play(space)
+    play.go_on(9)
+    code = play.ours._add_view.add.__code__
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if event == "return" and frame.f_code is code:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            copy(play.ours).add(*play.step())
+    finally:
+        sys.settrace(None)
+    play.go_on(20)
+    play.check()
+
+
 def interrupt_add(buffer: Any, step: tuple[Any, ...], at: int) -> None:
     """`add`, with Ctrl-C at this instruction of Python, if there are so many."""
     count = 0

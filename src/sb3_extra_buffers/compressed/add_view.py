@@ -56,7 +56,7 @@ class AddView:
     def __init__(self, buffer: Any, window: Window, *, takes_observations: bool, dtype: np.dtype[Any] | None = None) -> None:
         self.window, self.takes_observations, self.dtype = window, takes_observations, dtype
         self.buffer_size = window.stop - window.first + 1  # `pos` never begins anew here
-        self.pos = window.next_slot - window.first
+        self.pos = 0  # set for each step
         self.observations, self.next_observations = window.obs, window.following
         for name in _CONSTANTS:
             setattr(self, name, getattr(buffer, name))

@@ -97,7 +97,8 @@ class ReplayObservations(LimitedObservations):
         return twin
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, *more: Any) -> None:
-        """SB3's `add`. A transition that is refused, e.g. for a wrong shape or range, changes nothing.
+        """SB3's `add`. A transition that is refused changes no other. In a full buffer, the oldest may be damaged where SB3's
+        code refuses, e.g. a wrong number of rewards: it is the one that the next `add` replaces.
 
         :param more: further arguments for a user's class after this one, which gets placeholders instead of observations
         """
@@ -123,11 +124,11 @@ class ReplayObservations(LimitedObservations):
                 obs, next_obs = stored.checked((obs, next_obs))
             try:
                 if is_direct:
-                    view.handle_timeout_termination = self.handle_timeout_termination
+                    view.pos, view.handle_timeout_termination = slot - view.window.first, self.handle_timeout_termination
                     view.add(view, obs, next_obs, action, reward, done, infos)
                     self.pos = view.window.next_slot = slot + 1
                 elif fits:
-                    view.handle_timeout_termination = self.handle_timeout_termination
+                    view.pos, view.handle_timeout_termination = slot - view.window.first, self.handle_timeout_termination
                     view.add(view, stored.placeholder, stored.placeholder, action, reward, done, infos)
                     self.pos = view.window.next_slot = slot + 1
                     stored.commit_step()
