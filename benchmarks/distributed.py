@@ -1,7 +1,7 @@
 """Replay and collection on Ray, measured: `python benchmarks/distributed.py` makes campaigns/distributed.json.
 
     costs     MsPacman: bytes and microseconds of a transition that is pushed, appended, drawn and read, each in one process
-    add       MsPacman: transitions/s that 2 processes encode and push to 2 shards
+    add       MsPacman: transitions/s that 2 processes encode and push to 2 shards, in segments of 64 and of 256 steps
     batches   MsPacman: batches of 32 per second that one learner gets from 2 shards, uniform and prioritized
     chance    how often each transition of 3 shards of different sizes is drawn: chi-square
     training  DQN on Pong, 1 collector and 1 shard beside plain `model.learn`: env steps per second while it trains, in turns
@@ -42,7 +42,7 @@ from sb3_extra_buffers.segments.runs import put_run
 from sb3_extra_buffers.training_utils.atari import make_env
 
 OUT = Path(__file__).parent / "campaigns" / "distributed.json"
-N, BATCH, STEPS, PREFETCH = 40_000, 32, 64, 16
+N, BATCH, STEPS, LONG_STEPS, PREFETCH = 40_000, 32, 64, 256, 16
 
 
 def seconds(run: Callable[[], Any], n: int) -> float:
@@ -168,13 +168,13 @@ class Pusher:
         self.remotes = [RemoteShard(handle, i, 60) for i, handle in enumerate(handles)]
         self.number = number
 
-    def push(self, n_segments: int) -> tuple[int, int]:
-        """Transitions and bytes that were pushed."""
-        staging, under_way, n_bytes, at = self.spec.make(STEPS, 4), [], 0, 0
+    def push(self, n_segments: int, n_steps: int = STEPS) -> tuple[int, int]:
+        """Transitions and bytes that were pushed, in segments of so many steps."""
+        staging, under_way, n_bytes, at = self.spec.make(n_steps, 4), [], 0, 0
         for i in range(n_segments):
-            for step in self.steps[at : at + STEPS]:
+            for step in self.steps[at : at + n_steps]:
                 staging.add(*step)
-            at = (at + STEPS) % (len(self.steps) - STEPS)
+            at = (at + n_steps) % (len(self.steps) - n_steps)
             with staging._at_rest() as contents:
                 data = steps_to_wire(staging, contents.slots, {})
             staging.reset()
@@ -183,7 +183,7 @@ class Pusher:
             if len(under_way) > 4:
                 ray.get(under_way.pop(0), timeout=60)
         ray.get(under_way, timeout=60)
-        return n_segments * STEPS * 4, n_bytes
+        return n_segments * n_steps * 4, n_bytes
 
 
 def add(rounds: int = 5) -> dict[str, float]:
@@ -194,13 +194,16 @@ def add(rounds: int = 5) -> dict[str, float]:
         made = ray.remote(Pusher).options(num_cpus=0)
         pushers = [made.remote(buffer.shards, i) for i in range(2)]
         ray.get([one.push.remote(2) for one in pushers], timeout=300)
-        rates, wire, segments = [], 0.0, segments_of(workload, buffer.spec, N // 8)
-        encoded = []
+        segments = segments_of(workload, buffer.spec, N // 8)
+        encoded, wire = [], 0.0
+        rates: dict[int, list[float]] = {STEPS: [], LONG_STEPS: []}
         for _ in range(rounds):
-            start = time.perf_counter()
-            counts = ray.get([one.push.remote(60) for one in pushers], timeout=300)
-            rates.append(sum(n for n, _ in counts) / (time.perf_counter() - start))
-            wire = sum(n_bytes for _, n_bytes in counts) / sum(n for n, _ in counts)
+            for n_steps, measured in rates.items():
+                start = time.perf_counter()
+                counts = ray.get([one.push.remote(60 * STEPS // n_steps, n_steps) for one in pushers], timeout=300)
+                measured.append(sum(n for n, _ in counts) / (time.perf_counter() - start))
+                if n_steps == STEPS:
+                    wire = sum(n_bytes for _, n_bytes in counts) / sum(n for n, _ in counts)
             start = time.perf_counter()
             for data in segments:
                 buffer.push(data)
@@ -208,7 +211,8 @@ def add(rounds: int = 5) -> dict[str, float]:
             encoded.append(len(segments) * STEPS * 4 / (time.perf_counter() - start))
         buffer.close()
     return {
-        "transitions_per_s": statistics.median(rates), "best": max(rates), "bytes_per_transition": wire,
+        "transitions_per_s": statistics.median(rates[STEPS]), "best": max(rates[STEPS]), "bytes_per_transition": wire,
+        "long_transitions_per_s": statistics.median(rates[LONG_STEPS]), "long_best": max(rates[LONG_STEPS]),
         "made_before_per_s": statistics.median(encoded), "made_before_best": max(encoded),
     }  # fmt: skip
 
