@@ -161,6 +161,7 @@ def measured_table(costs: dict[str, Any]) -> str:
     """The bars of one machine."""
     add, batches, training, chance = (costs[name] for name in ("add", "batches", "training", "chance"))
     rates, degrees = training["env_steps_per_s"], chance["transitions"] - 1
+    cores = "one core" if training["torch_threads"] == 1 else f"{training['torch_threads']} cores"
     return "\n".join([
         "| | |", "|---|---|",
         f"| bytes on the wire for a transition that is pushed, observations included | {add['bytes_per_transition']:,.0f} |",
@@ -169,7 +170,7 @@ def measured_table(costs: dict[str, Any]) -> str:
         f"| of segments of 64 steps that are encoded already | {add['made_before_per_s']:,.0f} |",
         f"| batches of 32 per second, one learner and 2 shards | {batches['uniform_per_s']:,.0f} |",
         f"| the same, prioritized, with an update of each batch | {batches['prioritized_per_s']:,.0f} |",
-        f"| DQN on Pong, env steps per second: `model.learn` | {rates['plain']:,.0f} |",
+        f"| DQN on Pong, torch on {cores}, env steps per second: `model.learn` | {rates['plain']:,.0f} |",
         f"| the same with 1 collector and 1 shard | {rates['distributed']:,.0f} ({training['ratio']:.2f}x) |",
         f"| {chance['draws']:,} draws from 3 unequal shards | chi-square {chance['chi_square']:,.0f} of {degrees:,} degrees |",
     ])  # fmt: skip
