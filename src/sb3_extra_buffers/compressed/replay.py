@@ -120,22 +120,20 @@ class ReplayObservations(LimitedObservations):
             is_direct = fits and view.takes_observations
             if not is_direct:
                 stored.prepare_step(slot, stored.checked((obs, next_obs)))
+                obs = next_obs = stored.placeholder
             elif not (type(obs) is type(next_obs) is ndarray and obs.dtype is next_obs.dtype is view.dtype):
                 obs, next_obs = stored.checked((obs, next_obs))
             try:
-                if is_direct:
+                if fits:
                     view.pos, view.handle_timeout_termination = slot - view.window.first, self.handle_timeout_termination
                     view.add(view, obs, next_obs, action, reward, done, infos)
                     self.pos = view.window.next_slot = slot + 1
-                elif fits:
-                    view.pos, view.handle_timeout_termination = slot - view.window.first, self.handle_timeout_termination
-                    view.add(view, stored.placeholder, stored.placeholder, action, reward, done, infos)
-                    self.pos = view.window.next_slot = slot + 1
-                    stored.commit_step()
                 else:
-                    super().add(stored.placeholder, stored.placeholder, action, reward, done, infos, *more)
+                    super().add(obs, next_obs, action, reward, done, infos, *more)
+                if not is_direct:
                     stored.commit_step()
-                    self._add_view = None if self._is_dict else view_for(self, super().add)
+                    if not fits:
+                        self._add_view = None if self._is_dict else view_for(self, super().add)
                 self._age = age + 1
             except BaseException as error:
                 self._interrupted, self._next_age = slot, age + 1
