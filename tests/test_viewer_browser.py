@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,16 @@ def test_a_link_to_a_step_that_cannot_be_leads_to_one_that_can(viewer: Viewer, v
         page.evaluate(f"location.hash = '#episode=1&step={said}'")
         at_step(page, step)
         expect(page).to_have_url(re.compile(f"#episode=1&step={step}$"))
+
+
+def test_a_step_that_takes_long_to_load_is_said_in_the_address(viewer: Viewer, visit: Open) -> None:
+    page = visit(viewer, "#episode=1&step=0")
+    at_step(page, 0)
+    page.route("**/frames/1/25.png*", lambda route: (time.sleep(0.6), route.continue_()))
+    page.evaluate("location.hash = '#episode=1&step=25.5'")
+    at_step(page, 25)
+    expect(page).to_have_url(re.compile("#episode=1&step=25$"))
+    page.unroute_all(behavior="wait")
 
 
 def test_an_episode_is_saved(viewer: Viewer, visit: Open, tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ async function render({ follow = false } = {}) {
   } catch (error) {
     if (mine === turn) main.replaceChildren(problem("This cannot be shown.", error.message));
   } finally {
-    if (mine === turn) app.shown = address;
+    if (mine === turn) {
+      app.shown = address;
+      app.player?.saveHash(); // what it wanted to say before was refused
+    }
   }
 }
 
