@@ -434,7 +434,7 @@ def test_refused_memory_leaves_the_steps_that_were_there() -> None:
     space = spaces.Box(0, 255, (3, 90, 90), np.uint8)
     episodes = play_episodes(space, ACTIONS, n=40)
     lengths, n_refused = np.cumsum([0, *(len(one.rewards) for one in episodes)]), 0
-    for allowed in range(20):
+    for allowed in range(100):
         buffer = convert([one.as_dict() for one in episodes[:20]], space, buffer_size=400)
         core().sb3x_fail_allocation(allowed, 1)
         try:
