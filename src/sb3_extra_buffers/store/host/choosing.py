@@ -28,6 +28,9 @@ _LOOKS = (16, 32, 64, 128, 256, 512, 1024)
 _LATER = 4096
 #: A choice uses the means of the last so many looks.
 _REMEMBERED = 8
+#: After the first `_REMEMBERED` looks, libraries are tried at every so many looks, unless their scores are less than this
+#: factor above the lowest: their calls are the longest steps of a look.
+_FULL_LOOKS, _CLEARLY = 8, 2.0
 #: The fewest frames of a look: one to start from, and a few that follow.
 _FEWEST_FRAMES = 5
 #: Another coding must have a score lower by this factor, so that similar codings do not alternate.
@@ -38,7 +41,9 @@ _CALL_BYTES = 80_000
 _LARGE_PIECE = 1 << 16
 #: A library encodes at most so many bytes in a step, or this part of a frame if that is more. What it shrinks well is quick to
 #: encode, and small parts would hide how well.
-_HARD_BYTES, _EASY_BYTES, _FRAME_PARTS = 1 << 13, 1 << 16, 8
+_HARD_BYTES, _EASY_BYTES, _FRAME_PARTS = 7 << 10, 1 << 16, 8
+#: This part of a part is encoded first, to wake the library.
+_WAKING_PART = 16
 #: Encoded bytes per byte up to which frames count as easy, in the last look.
 _EASY = 0.2
 #: Libraries for `auto`, the best first.
@@ -77,9 +82,12 @@ class Chooser:
         self._layout, self._block_frames = layout, block_frames
         self._n_steps, self._next = 0, _LOOKS[0]
         self._base: Bytes | None = None
-        self._frames: list[Bytes] = []
+        self._frames: Bytes | None = None  # of a look; the first `_n_frames` are filled
+        self._n_frames = 0
         self._trials: Iterator[list[Estimate] | None] | None = None
         self._looks: deque[list[Estimate]] = deque(maxlen=_REMEMBERED)
+        self._full: list[Estimate] = []  # the last look at which libraries were tried
+        self._n_since = 0  # looks since then
         self._n_needed = max(_FEWEST_FRAMES, *map(self._frames_for, candidates))
 
     def is_due(self) -> bool:
@@ -107,7 +115,6 @@ class Chooser:
                 return
             if found:
                 self._looks.append(found)
-                self._base = self._frames[-1]
                 self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
                 self.chosen = self._choice()
             self._forget_frames()
@@ -120,12 +127,16 @@ class Chooser:
         if chosen not in self.candidates:
             self.candidates.append(chosen)
             self._n_needed = max(self._n_needed, self._frames_for(chosen))
+            self._looks.clear()  # they did not try it, and neither did the full one
+            self._full = []
+            self._forget_frames()
         self.chosen = chosen
 
     def estimates(self) -> list[Estimate]:
         """The mean of the last looks for each candidate; empty before the first."""
+        n = len(self._looks)
         return [
-            Estimate(fmean(one.size for one in ways), fmean(one.work for one in ways))
+            Estimate(sum(one.size for one in ways) / n, sum(one.work for one in ways) / n)
             for ways in zip(*self._looks, strict=True)
         ]
 
@@ -133,51 +144,83 @@ class Chooser:
         """The choice and its figures, in words."""
         if not self._looks:
             return f"{self.chosen.name} until others have been tried"
-        scores, estimates = self._scores(), dict(zip(self.candidates, self.estimates(), strict=True))
-        tried = ", ".join(f"{coding.name} {one.size:.1%} size and {one.work:.1f} work" for coding, one in estimates.items())
-        is_least = scores[self.chosen] <= min(scores.values())
+        scores, estimates = self._scores(), zip(self.candidates, self.estimates(), strict=False)
+        tried = ", ".join(f"{coding.name} {one.size:.1%} size and {one.work:.1f} work" for coding, one in estimates)
+        is_least = scores[self.candidates.index(self.chosen)] <= min(scores)
         why = "lowest" if is_least else "kept, as none is a tenth lower, by its"
         return f"{self.chosen.name}: {why} size + {self.price:g} * work of {tried}"
 
     def _collect(self, newest: Bytes) -> None:
-        if self._frames and np.array_equal(newest, self._frames[-1]):
+        if self._frames is None:
+            self._frames = np.empty((self._n_needed, len(newest)), np.uint8)
+        elif np.array_equal(newest, self._frames[self._n_frames - 1]):
             return  # an equal frame, which the store keeps only once
-        self._frames.append(newest.copy())
-        if len(self._frames) >= self._n_needed:
-            self._trials = self._try_all(np.stack(self._frames[-self._n_needed :]))
+        self._frames[self._n_frames] = newest
+        self._n_frames += 1
+        if self._n_frames == len(self._frames):
+            self._trials = self._try_all(self._frames)
 
     def _frames_for(self, coding: Coding) -> int:
         """Number of frames for trying this coding: one to start from, and a piece."""
         return 1 + min(coding.piece_frames or self._block_frames, self._block_frames) if coding.is_library else 0
 
     def _forget_frames(self) -> None:
-        self._frames, self._trials = [], None
+        self._frames, self._n_frames, self._trials = None, 0, None
 
-    def _scores(self) -> dict[Coding, float]:
-        return {
-            coding: one.size + self.price * one.work for coding, one in zip(self.candidates, self.estimates(), strict=True)
-        }
+    def _scores(self) -> list[float]:
+        """The score of each candidate, summed over the last looks."""
+        return [sum(scores) for scores in zip(*map(self._score_all, self._looks), strict=True)]
+
+    def _score_all(self, estimates: list[Estimate]) -> list[float]:
+        return [size + self.price * work for size, work in estimates]
 
     def _choice(self) -> Coding:
         scores = self._scores()
-        best = min(self.candidates, key=scores.__getitem__)
-        return best if scores[best] < _BETTER * scores[self.chosen] else self.chosen
+        best, current = min(scores), scores[self.candidates.index(self.chosen)]
+        return self.candidates[scores.index(best)] if best < _BETTER * current else self.chosen
 
     # ---- trying codings
 
     def _try_all(self, frames: Bytes) -> Iterator[list[Estimate] | None]:
         """Yields None after each part of the work, and all estimates at the end."""
-        found = []
-        last = dict(zip(self.candidates, self._looks[-1] if self._looks else (), strict=False))
+        found: list[Estimate] = []
+        last = self._looks[-1] if self._looks else ()
+        is_settled: bool | None = None
         for coding in self.candidates:
             if coding.is_library:
-                most = _EASY_BYTES if coding in last and last[coding].size <= _EASY else _HARD_BYTES
+                if is_settled is None:
+                    is_settled = self._is_settled(found)
+                    yield None
+                if is_settled:
+                    found.append(self._full[len(found)])
+                    continue
+                most = _EASY_BYTES if last and last[len(found)].size <= _EASY else _HARD_BYTES
                 found.append((yield from self._try_library(coding, frames, max(most, frames.shape[1] // _FRAME_PARTS))))
             elif coding.codec.frames == Frames.DELTA:
                 found.append((yield from self._try_delta(coding, frames)))
             else:
                 found.append(Estimate(1.0, coding.codec.work[0]))
+            yield None
+        self._base = frames[-1].copy()
+        yield None
+        self._full, self._n_since = (self._full, self._n_since + 1) if is_settled else (found, 0)
         yield found
+
+    def _is_settled(self, found: list[Estimate]) -> bool:
+        """Whether libraries need not be tried: they were, not long ago, and with half their scores would not be chosen either.
+
+        :param found: by the candidates before them, in this look
+        """
+        if len(self._looks) < _REMEMBERED or self._n_since + 1 >= _FULL_LOOKS:
+            return False
+        mean = self._scores()
+        return self._others_win(self._score_all(found), self._score_all(self._full)) and self._others_win(mean, mean)
+
+    def _others_win(self, scores: list[float], of_libraries: list[float]) -> bool:
+        """Whether the best of the other codings has half the score of the best library, or less."""
+        others = [score for coding, score in zip(self.candidates, scores, strict=False) if not coding.is_library]
+        libraries = [score for coding, score in zip(self.candidates, of_libraries, strict=True) if coding.is_library]
+        return bool(others) and _CLEARLY * min(others) <= min(libraries)
 
     def _try_delta(self, coding: Coding, frames: Bytes) -> Generator[None, None, Estimate]:
         """A piece is one frame encoded against the base, and others encoded against the previous frame."""
@@ -204,6 +247,10 @@ class Chooser:
         piece, stack = min(coding.piece_frames or self._block_frames, len(frames)), self._layout.stack
         channels = frames[-piece:].reshape(piece, coding.channels, -1)
         width = max(part_bytes // (piece * coding.channels), 1)
+        # A library that was not called for a while takes twice as long. So a little of the first part is encoded before the
+        # others. It does not count: a small part shrinks less.
+        coding.encode(np.ascontiguousarray(channels[:, :, : -(-width // _WAKING_PART)]).reshape(piece, -1))
+        yield
         length = 0
         for first in range(0, channels.shape[2], width):
             band = np.ascontiguousarray(channels[:, :, first : first + width]).reshape(piece, -1)
