@@ -91,10 +91,11 @@ $(SANITIZED_LIBRARY): $(wildcard $(NATIVE)/*.c) $(NATIVE_HEADERS) native.mk
 	@mkdir -p $(@D)
 	$(CC) $(NATIVE_FLAGS) -O1 $(SANITIZERS) $(NATIVE_SMALL) -fPIC -shared -fvisibility=hidden $(filter %.c,$^) -o $@
 
-# Python is not sanitized: the sanitizer has to be there before it, and libstdc++, whose exceptions it watches.
+# Python is not sanitized: the sanitizer has to be there before it, and libstdc++, whose exceptions it watches. Damaged data may
+# name absurd sizes, which Python and libraries must see refused.
 sanitize-python: $(SANITIZED_LIBRARY)
 	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so)" PYTHONMALLOC=malloc \
-	ASAN_OPTIONS=detect_leaks=0 SB3_EXTRA_BUFFERS_LIBRARY=$(SANITIZED_LIBRARY) STORE_EXAMPLES=4 \
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 SB3_EXTRA_BUFFERS_LIBRARY=$(SANITIZED_LIBRARY) STORE_EXAMPLES=4 \
 	timeout $(SANITIZED_SECONDS) $(RUN)python -m pytest -q -p no:cacheprovider --capture=sys -k "not jit" $(SANITIZED_TESTS)
 
 # ---- fuzzers

@@ -66,7 +66,7 @@ def signed(header: dict[str, Any], parts: list[bytes], *, lengths: bool = True) 
     said = json.dumps(header).encode()
     body = b"".join(part + bytes(-len(part) % 64) for part in parts)
     total = PREFIX.size + len(said) + -len(said) % 64 + len(body) + 4 * (len(parts) + 2)
-    front = PREFIX.pack(b"SB3XSEG\n", 1, len(parts), len(said), total) + said + bytes(-len(said) % 64)
+    front = PREFIX.pack(b"SB3XSEG\n", 2, len(parts), len(said), total) + said + bytes(-len(said) % 64)
     checks = [zlib.crc32(part) for part in parts] + [zlib.crc32(front)]
     packed = struct.pack(f"<{len(checks)}I", *checks)
     return front + body + packed + struct.pack("<I", zlib.crc32(packed))

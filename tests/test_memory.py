@@ -1,4 +1,4 @@
-"""What the process really takes: 12,000 Atari transitions in at most 2 % of SB3's memory."""
+"""What the process really takes: 12,000 Atari transitions in at most 2 % of SB3's memory; and pages, lap after lap."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from stable_baselines3.common.env_util import make_atari_env
 
+from sb3_extra_buffers.codecs import make_codec
+from sb3_extra_buffers.store import BlockStore, FrameLayout
 from tests.rss import N_ENVS, TRANSITIONS
 
 STEPS = TRANSITIONS // N_ENVS
@@ -58,3 +60,24 @@ def test_atari_takes_at_most_two_percent_of_sb3(recording: Path) -> None:
     for method in ("default", "zstd3"):
         ours = grown_by(recording, method)
         assert ours <= 0.02 * theirs, f"{method}: {ours / 1e6:.1f} MB, {100 * ours / theirs:.2f} % of {theirs / 1e6:.0f} MB"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="counts the page faults of Unix")
+def test_later_laps_write_into_the_memory_of_earlier_ones() -> None:
+    """Memory that goes back to the system and is asked for again costs a pause at every chunk."""
+    import resource
+
+    layout = FrameLayout((84, 84), np.dtype(np.uint8))
+    store = BlockStore(layout, 1500, make_codec("delta"))
+    frames = np.zeros((61, 84 * 84), np.uint8)
+    frames[:, :600] = np.random.default_rng(0).integers(256, size=(61, 600))
+
+    def faults_of_laps(n: int) -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for t in range(1500 * n):
+            store.write(0, np.array([t % 1500]), frames[t % 61].reshape(1, 84, 84))
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults_of_laps(2)
+    pages = 3 * store.memory_usage().stored_bytes // resource.getpagesize()
+    assert faults_of_laps(3) < 0.3 * pages

@@ -67,9 +67,14 @@ def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
         with pytest.raises(CorruptDataError, match=words):
             load_buffer(path)
     newer = bytearray(data)
-    newer[8] = 2
+    newer[8] = 3
     path.write_bytes(bytes(newer))
-    with pytest.raises(SegmentVersionError, match=r"version 2; this version .* reads up to 1. Upgrade it"):
+    with pytest.raises(SegmentVersionError, match=r"version 3; this version .* reads up to 2. Upgrade it"):
+        load_buffer(path)
+    older = newer
+    older[8] = 1
+    path.write_bytes(bytes(older))
+    with pytest.raises(SegmentVersionError, match=r"version 1, of a development version .* reads 2. Load it"):
         load_buffer(path)
     about = sections(data)[1]["buffer"]
     for change, words in (
@@ -191,4 +196,4 @@ def test_files_of_every_version_are_read(path: Path) -> None:
 
 
 def test_there_are_fixtures() -> None:
-    assert len(list(FIXTURES.glob("*-v1.sb3x"))) >= 5
+    assert len(list(FIXTURES.glob("*-v2.sb3x"))) >= 5

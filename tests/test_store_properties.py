@@ -28,7 +28,7 @@ from tests.store_model import KINDS, LAYOUTS, STREAMS, assert_reads_as, play
 
 __all__ = ["no_collections"]  # a fixture of the contract
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 19
 CODECS = ["none", "delta", "gzip", "rle", "rle-jit", "zstd", "lz4-block"]
 
 

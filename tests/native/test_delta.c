@@ -4,6 +4,7 @@
 #include "delta.h"
 #include "model.h"
 #include "tests.h"
+#include "wide.h"
 
 enum { N_WAYS = 5, WIDEST = 8, GROUP = 16, GROUPS = 8 };
 
@@ -12,6 +13,7 @@ typedef struct {
     int64_t frames[4]; /* patches on the frame before, on zeros, on a base; packed */
     int64_t ways[N_WAYS], exactly[N_WAYS], widths[WIDEST + 1];
     int64_t short_bands, short_rests; /* that end a frame */
+    int64_t fills, long_fills, far;   /* of patches */
 } sights;
 static sights seen;
 
@@ -116,16 +118,38 @@ static const uint8_t *decode_naively(const sb3x_shape *shape, const uint8_t *dat
         return data;
     }
     for (int64_t i = 0; i < n && how != 127; i++) frame[i] = how == PATCHED_ON_BASE ? base[i] : 0;
-    for (int64_t at = 0;;) {
-        uint64_t number, skip;
-        if (data < end && *data == 0) return data + 1;
-        if (!read_number(&data, end, &number) || !read_number(&data, end, &skip)) return NULL;
-        if (number >> 1 == 0 || skip > (uint64_t)(n - at) || number >> 1 > (uint64_t)(n - at) - skip) return NULL;
-        at += (int64_t)skip;
-        if (number & 1 ? data >= end : (uint64_t)(end - data) < number >> 1) return NULL;
-        for (uint64_t k = 0; k < number >> 1; k++) frame[at++] = number & 1 ? *data : *data++;
-        if (number & 1) data++;
+    uint64_t count;
+    if (!read_number(&data, end, &count) || count > (uint64_t)(end - data) / 2) return NULL;
+    const uint8_t *numbers = data;
+    data += 2 * count;
+    for (int64_t at = 0, k = 0; k < (int64_t)count; k++) {
+        const int64_t number = numbers[2 * k] | numbers[2 * k + 1] << 8, is_fill = number % 2;
+        int64_t length = is_fill ? number >> 8 : number >> 1 & 31, skip = is_fill ? number >> 1 & 127 : number >> 6;
+        if (length == 0 && !is_fill) { /* a digit, and those that follow it */
+            int64_t far = skip * 128, unit = 128 * 1024;
+            for (; k + 1 < (int64_t)count && numbers[2 * k + 2] % 64 == 0; k++, unit *= 1024) {
+                if (unit > PATCH_FRAME_LIMIT) return NULL;
+                far += unit * (numbers[2 * k + 2] >> 6 | numbers[2 * k + 3] << 2);
+            }
+            if (far > n - at) return NULL;
+            at += far;
+            seen.far++;
+            continue;
+        }
+        if (end - data < (is_fill ? length == 0 ? 5 : 1 : length)) return NULL;
+        const uint8_t *bytes = data;
+        data += is_fill ? 1 : length;
+        if (length == 0) {
+            for (int byte = 0; byte < 4; byte++) length |= (int64_t)*data++ << 8 * byte;
+            if (length == 0) return NULL;
+            seen.long_fills++;
+        }
+        if (skip + length > n - at) return NULL;
+        at += skip;
+        for (int64_t i = 0; i < length; i++) frame[at++] = is_fill ? *bytes : bytes[i];
+        seen.fills += is_fill;
     }
+    return data;
 }
 
 /* ---- frames */
@@ -210,7 +234,7 @@ static void check_damaged(source *from, const sb3x_shape *shape, const uint8_t *
 
 static void check_delta(source *from) {
     const sb3x_shape shape = draw_shape(from);
-    const int64_t size = shape.bytes, n_frames = below(from, 6), most = n_frames * (size + 20);
+    const int64_t size = shape.bytes, n_frames = below(from, 6), most = n_frames * (size + size / 15 + 40);
     uint8_t *base = once_in(from, 2) ? exactly(size) : NULL, *frames = exactly(n_frames * size), *encoded = exactly(most);
     if (base) draw_any_frames(from, &shape, base, 1, NULL);
     draw_any_frames(from, &shape, frames, n_frames, base);
@@ -294,40 +318,64 @@ static void check_wrong_shapes(void) {
     }
 }
 
+/* The number of patches has up to five bytes; more are refused, however they end. */
+static void check_counts(void) {
+    for (int64_t length = 1; length < 12; length++) {
+        for (int last = 0; last < 128; last += last < 4 ? 1 : 41) {
+            uint8_t *data = exactly(length + 3), frame[4] = {0};
+            int64_t n = 0;
+            for (int64_t i = 1; i < length; i++) data[n++] = 128;
+            data[n++] = (uint8_t)last;
+            data[n++] = 2, data[n++] = 0, data[n++] = 9; /* one patch, of one byte */
+            int64_t value = length <= 5 ? (int64_t)last << (7 * (length - 1)) : -1;
+            int is_tag = length == 2 && last == 0; /* which says how the frame begins */
+            int32_t status = sb3x_delta_decode(&(sb3x_shape){4, 0, 0, 1}, data, n, NULL, 1, frame);
+            CHECK((status == SB3X_OK) == (value == 1 || (value == 0 && !is_tag)));
+            CHECK(status != SB3X_OK || frame[0] == 9 * value);
+            free(data);
+        }
+    }
+}
+
+/* Skips and lengths that no single patch can say. */
+static void check_far_patches(void) {
+    static const int64_t sizes[] = {127, 128, 129, 255, 256, 1023, 1024, 1025, 40000, 131071, 131072, 262144, 300000, 700001};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        for (int64_t length = 1; length < 260; length += length < 4 ? 1 : length > 60 && length < 66 ? 1 : 61) {
+            for (int is_fill = 0; is_fill < 2; is_fill++) {
+                const int64_t n = sizes[k] + length, room = n + 60;
+                sb3x_shape shape = {n, 0, 0, 1};
+                uint8_t *frame = exactly(n), *out = exactly(room), *found = exactly(n);
+                memset(frame, 0, (size_t)n);
+                for (int64_t i = 0; i < length; i++) frame[sizes[k] + i] = (uint8_t)(is_fill ? 7 : 1 + i % 251);
+                if (is_fill && k % 2) memset(frame, 5, (size_t)n); /* all of it */
+                int64_t written = sb3x_delta_encode(&shape, frame, 1, NULL, out, room);
+                CHECK(written > 0 && written < 20 + length + length / 15);
+                CHECK(sb3x_delta_decode(&shape, out, written, NULL, 1, found) == SB3X_OK && memcmp(found, frame, (size_t)n) == 0);
+                free(frame), free(out), free(found);
+            }
+        }
+    }
+}
+
 void test_delta(int64_t rounds) {
     for (int64_t seed = 0; seed < 2000 * rounds; seed++) {
         source from = source_of_seed((uint64_t)seed + 4000);
         snprintf(check_context, sizeof check_context, "seed %lld", (long long)seed);
+        allow_wide_vectors(seed % 2);
         check_delta(&from);
         check_packing(&from);
     }
+    check_far_patches();
+    allow_wide_vectors(1);
+    check_far_patches();
     for (int k = 0; k < 4; k++) CHECK(seen.frames[k] > 0);
     for (int way = 0; way < N_WAYS; way++) CHECK(seen.ways[way] > 0 && seen.exactly[way] > 0);
     for (int width = 0; width <= WIDEST; width++) CHECK(seen.widths[width] > 0);
     CHECK(seen.short_bands > 0 && seen.short_rests > 0);
+    CHECK(seen.fills > 0 && seen.long_fills > 0 && seen.far > 0);
     check_wrong_shapes();
-    /* Numbers of up to five bytes; more are refused, however they end. */
-    for (int place = 0; place < 2; place++) {
-        for (int64_t length = 1; length < 12; length++) {
-            for (int last = 0; last < 128; last += last < 4 ? 1 : 41) {
-                uint8_t *data = exactly(length + 3), frame[4] = {0};
-                int64_t n = 0;
-                if (place == 1) data[n++] = 2;
-                for (int64_t i = 1; i < length; i++) data[n++] = 128;
-                data[n++] = (uint8_t)last;
-                if (place == 0) data[n++] = 0;
-                data[n++] = 9; /* of one byte that is set to 9 */
-                int64_t value = length <= 5 ? (int64_t)last << (7 * (length - 1)) : -1;
-                int is_right = place == 0 ? value == 2 || value == 3 : value >= 0 && value <= 3;
-                data[n++] = 0;
-                int32_t status = sb3x_delta_decode(&(sb3x_shape){4, 0, 0, 1}, data, n, NULL, 1, frame);
-                if (place == 1 || value != 0) /* which ends the list */
-                    CHECK((status == SB3X_OK) == is_right);
-                CHECK(!is_right || frame[place == 0 ? 0 : value] == 9);
-                free(data);
-            }
-        }
-    }
+    check_counts();
     const sb3x_shape one = {1, 0, 0, 1};
     uint8_t byte = 0, out[16];
     CHECK(sb3x_delta_encode(&one, &byte, 1, NULL, out, 0) == -1);

@@ -94,7 +94,7 @@ static void encode_frames(sb3x_store *store, stream *stream, int64_t first, int6
         }
         end = write_frame(&store->writer, before, frame, base, out, end, limit);
         if (i == 0) stream->first = end ? end - out : size;
-        if (end && !begins) stream->changes += end - out;
+        if (end && !begins) stream->changes += reading_work(out, end);
         /* The first frame may be large, without a base above all. If the next is, too, they have nothing in common. */
         int is_hopeless = end && i >= 1 && end - stream->encoding > (i + 1) * size / 4 * 3;
         stream->encoded = end && !is_hopeless ? end - stream->encoding : -1;
@@ -133,7 +133,7 @@ uint8_t *stage_frame(sb3x_store *store, const stream *stream, const uint8_t *fra
     if (stream->fill % piece_frames(store, open) == 0) return NULL;
     uint8_t *at = stream->rows + (store->config.stack + stream->fill) * size, *out = stream->encoding + stream->encoded;
     /* Encoded before it is copied: to read what was just written takes longer. */
-    uint8_t *end = write_patches(at - size, frame, size, out, stream->encoding + store->block_bytes);
+    uint8_t *end = write_patches(at - size, frame, size, store->writer.bytes, out, stream->encoding + store->block_bytes);
     if (end) copy_bytes(at, frame, size);
     return end;
 }
@@ -146,7 +146,7 @@ void add_frames(sb3x_store *store, stream *stream, const uint8_t *frames, int64_
     int64_t length = staged ? staged - (stream->encoding + stream->encoded) : size;
     if (length <= size / FEW_PATCHES) {
         stream->encoded += length;
-        stream->changes += length;
+        stream->changes += reading_work(staged - length, staged);
     } else {
         encode_open_block(store, stream, first, staged);
     }

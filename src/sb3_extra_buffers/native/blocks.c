@@ -69,10 +69,11 @@ static int add_ready_chunk(arena *arena) {
     int32_t id = arena->unused;
     uint8_t *memory = map_chunk(arena, id);
     if (!memory) return 0;
-    chunk *added = &arena->chunks[id];
-    arena->unused = added->next;
-    *added = (chunk){memory, 0, arena->ready};
-    arena->ready = id;
+    arena->unused = arena->chunks[id].next;
+    arena->chunks[id] = (chunk){memory, 0, -1};
+    int32_t *end = &arena->ready; /* its pages were never touched, so it is the last to be taken */
+    while (*end >= 0) end = &arena->chunks[*end].next;
+    *end = id;
     arena->n_ready++;
     arena->held_bytes += arena->chunk_bytes;
     return 1;
@@ -85,26 +86,30 @@ static int32_t take_ready_chunk(arena *arena) {
     return id;
 }
 
-/* Give the memory of a chunk back that is on no list. */
-static void close_chunk(arena *arena, int32_t id) {
-    chunk *closed = &arena->chunks[id];
+/* Give the memory of the last ready chunk back. */
+static void close_ready_chunk(arena *arena) {
+    int32_t *end = &arena->ready;
+    while (arena->chunks[*end].next >= 0) end = &arena->chunks[*end].next;
+    int32_t id = *end;
+    *end = -1;
+    arena->n_ready--;
     unmap_chunk(arena, id);
     arena->held_bytes -= arena->chunk_bytes;
-    *closed = (chunk){NULL, 0, arena->unused};
+    arena->chunks[id] = (chunk){NULL, 0, arena->unused};
     arena->unused = id;
 }
 
-/* Nothing in this chunk is in use any more. Its pages need not be asked for again if it is kept ready. */
+/* Nothing in this chunk is in use any more. It is kept ready in the place of another: that one may have no pages yet, which makes
+   it quick to give back, while this one's need not be asked for again. */
 static void retire_chunk(arena *arena, int32_t id) {
     if (id == arena->current) {
         arena->end = 0;
-    } else if (arena->n_ready == 0) {
-        arena->chunks[id].next = arena->ready;
-        arena->ready = id;
-        arena->n_ready++;
-    } else {
-        close_chunk(arena, id);
+        return;
     }
+    if (arena->n_ready > 0) close_ready_chunk(arena);
+    arena->chunks[id].next = arena->ready;
+    arena->ready = id;
+    arena->n_ready++;
 }
 
 int reserve_chunks(sb3x_store *store, int64_t n) {
@@ -157,7 +162,7 @@ void clear_chunks(arena *arena) {
     }
     arena->live_bytes = 0;
     int32_t kept = arena->current >= 0 ? 0 : 1;
-    while (arena->n_ready > kept) close_chunk(arena, take_ready_chunk(arena));
+    while (arena->n_ready > kept) close_ready_chunk(arena);
 }
 
 void destroy_chunks(arena *arena) {
@@ -179,7 +184,7 @@ static void empty_chunk(sb3x_store *store, int32_t id) {
 
 void tidy_chunks(sb3x_store *store) {
     arena *arena = &store->arena;
-    while (arena->n_ready > 1) close_chunk(arena, take_ready_chunk(arena));
+    while (arena->n_ready > 1) close_ready_chunk(arena);
     int64_t in_use = arena->held_bytes - arena->n_ready * arena->chunk_bytes;
     if (in_use <= 2 * arena->live_bytes + 4 * arena->chunk_bytes) return;
     int32_t sparsest = -1;

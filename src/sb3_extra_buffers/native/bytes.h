@@ -81,6 +81,8 @@ static inline void copy_match(uint8_t *out, int64_t offset, int64_t n, int64_t r
 
 static inline int lowest_bit(uint32_t mask) { return __builtin_ctz(mask); }
 
+static inline int lowest_of_64(uint64_t mask) { return __builtin_ctzll(mask); }
+
 /* A bit for each of the 32 bytes that differ, the lowest for the first. */
 static inline uint32_t differing_bytes(const uint8_t *a, const uint8_t *b) {
 #if defined(SB3X_SSE2)

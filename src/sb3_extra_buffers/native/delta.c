@@ -5,14 +5,17 @@
 #include "bytes.h"
 #include "internal.h"
 
-/* Of so many frames in a row that patches would have been longer, they are tried for the last one only. */
-#define PACKED_IN_A_ROW 16
+/* Of so many frames in a row that patches would have been longer, they are tried for the last one only. And of so many that packing
+   would have been longer, it is tried for the last one only, as long as patches are not many. */
+#define IN_A_ROW 16
+#define MANY_PATCHES 4 /* this part of a frame */
 
 int make_delta_writer(delta_writer *writer, const sb3x_shape *shape) {
     *writer = (delta_writer){.shape = *shape};
     writer->zeros = sb3x_allocate_zeros((size_t)shape->bytes);
     writer->spare = sb3x_allocate((size_t)shape->bytes + PACKING_SLACK);
-    if (writer->zeros && writer->spare) return 1;
+    writer->bytes = sb3x_allocate((size_t)shape->bytes + PATCH_SLACK);
+    if (writer->zeros && writer->spare && writer->bytes) return 1;
     free_delta_writer(writer);
     return 0;
 }
@@ -20,7 +23,8 @@ int make_delta_writer(delta_writer *writer, const sb3x_shape *shape) {
 void free_delta_writer(delta_writer *writer) {
     sb3x_release(writer->zeros);
     sb3x_release(writer->spare);
-    writer->zeros = writer->spare = NULL;
+    sb3x_release(writer->bytes);
+    writer->zeros = writer->spare = writer->bytes = NULL;
 }
 
 /* In how many pieces of 32 bytes two memories differ; a shorter rest does not count. */
@@ -45,7 +49,7 @@ uint8_t *write_frame(delta_writer *writer, const uint8_t *before, const uint8_t 
     int64_t best = limit - out < n ? limit - out + 1 : n; /* what it has to be shorter than */
     int is_tried = end || writer->packs == 0;
     if (is_tried) {
-        if (!end) end = write_patches(before, frame, n, out, limit - out < half ? limit : out + half);
+        if (!end) end = write_patches(before, frame, n, writer->bytes, out, limit - out < half ? limit : out + half);
         if (end && end - out <= n / FEW_PATCHES) return end;
         if (end && end - out < best) best = end - out; /* they may be longer than the frame, for which the spare room is made */
         /* For a frame that has changed a lot (a new episode, a new scene), and only from where less is different. */
@@ -54,12 +58,16 @@ uint8_t *write_frame(delta_writer *writer, const uint8_t *before, const uint8_t 
             const uint8_t *from = how == PATCHED_ON_ZEROS ? writer->zeros : base;
             if (!from || from == before || count_differences(from, frame, n) >= least) continue;
             int64_t room = best - 3 < half ? best - 3 : half;
-            uint8_t *stop = room > 0 ? write_patches(from, frame, n, writer->spare, writer->spare + room) : NULL;
+            uint8_t *stop = room > 0 ? write_patches(from, frame, n, writer->bytes, writer->spare, writer->spare + room) : NULL;
             if (!stop) continue;
             end = take_spare(writer, how, stop, out);
             best = end - out;
         }
         if (end && best <= n / FEW_PATCHES) return end;
+        if (end && best <= n / MANY_PATCHES && writer->patches > 0) {
+            writer->patches--;
+            return end;
+        }
     } else {
         writer->packs--;
     }
@@ -67,8 +75,9 @@ uint8_t *write_frame(delta_writer *writer, const uint8_t *before, const uint8_t 
     int is_direct = !end && limit - out >= n + PACKING_SLACK;
     uint8_t *target = is_direct ? out + 2 : writer->spare;
     uint8_t *stop = best > 3 ? pack_frame(&writer->shape, frame, before, target, target + best - 3) : NULL;
-    if (is_tried) writer->packs = stop ? PACKED_IN_A_ROW - 1 : 0;
-    if (!stop) return end ? end : write_patches(before, frame, n, out, limit);
+    if (is_tried) writer->packs = stop ? IN_A_ROW - 1 : 0;
+    writer->patches = stop ? 0 : IN_A_ROW - 1;
+    if (!stop) return end ? end : write_patches(before, frame, n, writer->bytes, out, limit);
     if (!is_direct) return take_spare(writer, PACKED, stop, out);
     out[0] = PACKED;
     out[1] = 0;
@@ -77,7 +86,7 @@ uint8_t *write_frame(delta_writer *writer, const uint8_t *before, const uint8_t 
 
 const uint8_t *read_frame(const sb3x_shape *shape, const uint8_t *data, const uint8_t *end, const uint8_t *before,
                           const uint8_t *base, uint8_t *frame) {
-    if (end - data >= 2 && data[1] == 0 && data[0] >= 128) {
+    if (is_tagged(data, end)) {
         int how = *data;
         data += 2;
         if (how == PACKED) return before != frame ? unpack_frame(shape, data, end, before, frame) : NULL;
@@ -91,6 +100,12 @@ const uint8_t *read_frame(const sb3x_shape *shape, const uint8_t *data, const ui
         copy_bytes(frame, before, shape->bytes);
     }
     return apply_patches(data, end, frame, shape->bytes);
+}
+
+int64_t reading_work(const uint8_t *data, const uint8_t *end) {
+    const int64_t length = end - data, tag = is_tagged(data, end) ? 2 : 0;
+    const int64_t n_patches = is_packed(data, end) ? 0 : count_patches(data + tag, end);
+    return length > PATCH_WORK * n_patches ? length : PATCH_WORK * n_patches;
 }
 
 static int is_shape(const sb3x_shape *shape) {

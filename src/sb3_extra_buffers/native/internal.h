@@ -62,7 +62,7 @@ void note_pace(pace *pace, int by_threads, int64_t microseconds, int64_t nbytes)
 
 /* Bytes of a chunk, where a block is not larger. Tests make it small. */
 #ifndef CHUNK_BYTES
-#define CHUNK_BYTES ((int64_t)1 << 20)
+#define CHUNK_BYTES ((int64_t)1 << 19)
 #endif
 /* Of a chunk in a file: a process can have only some ten thousands of them mapped. */
 #ifndef FILE_CHUNK_BYTES

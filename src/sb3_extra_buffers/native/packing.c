@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "wide.h"
 
 enum { GROUP = 16, GROUPS = 8, BAND = GROUP * GROUPS, WIDTHS = 4 };
 /* A group says 4 bits of width, so a damaged one may be as long as this. */
@@ -42,7 +43,7 @@ static inline vector fold(int item, vector difference) {
     return plus(item, difference, difference) ^ sign;
 }
 
-static inline vector unfold(int item, vector folded) {
+SB3X_TWICE vector unfold(int item, vector folded) {
     if (item == 4) return (vector)((fours)folded >> 1 ^ (0 - ((fours)folded & 1)));
     if (item == 2) return (vector)((pairs)folded >> 1 ^ (0 - ((pairs)folded & 1)));
     return (folded >> 1 & 127) ^ (0 - (folded & 1));
@@ -110,7 +111,7 @@ static int is_possible(const sb3x_shape *shape, int item, int way, int64_t at) {
     }
 }
 
-static inline vector predict(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before, int64_t i) {
+SB3X_TWICE vector predict(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before, int64_t i) {
     const uint8_t *other = frame + i - shape->channel;
     switch (way) {
         case ON_ROW: return load_vector(frame + i - shape->row);
@@ -148,7 +149,7 @@ static inline void find_differences(const sb3x_shape *shape, int item, int way, 
     }
 
 /* Bit k of byte i <-> bit i of byte k, in each half. */
-static inline words transpose(words x) {
+SB3X_TWICE words transpose(words x) {
     words changed = (x ^ x >> 7) & 0x00AA00AA00AA00AAULL;
     x ^= changed ^ changed << 7;
     changed = (x ^ x >> 14) & 0x0000CCCC0000CCCCULL;
@@ -159,7 +160,23 @@ static inline words transpose(words x) {
 
 /* ---- packing */
 
-/* The sum of the widths, which are given as they are written. */
+/* Of bytes with the bits that occur in each group: the sum of the widths, which are given as they are written. */
+static inline int sum_widths(uint64_t x, uint32_t *widths) {
+    /* How many bits each byte has: all below the highest are set, and counted. */
+    x |= x >> 1 & 0x7f7f7f7f7f7f7f7fULL;
+    x |= x >> 2 & 0x3f3f3f3f3f3f3f3fULL;
+    x |= x >> 4 & 0x0f0f0f0f0f0f0f0fULL;
+    x -= x >> 1 & 0x5555555555555555ULL;
+    x = (x & 0x3333333333333333ULL) + (x >> 2 & 0x3333333333333333ULL);
+    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+    int sum = (int)(x * 0x0101010101010101ULL >> 56);
+    x = (x | x >> 4) & 0x00ff00ff00ff00ffULL; /* 8 bytes to 8 times 4 bits */
+    x = (x | x >> 8) & 0x0000ffff0000ffffULL;
+    *widths = (uint32_t)(x | x >> 16);
+    return sum;
+}
+
+/* The sum of the widths of a band predicted in this way. */
 static inline int measure(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before, int64_t at,
                           int groups, uint32_t *widths) {
     words all[GROUPS] = {0};
@@ -173,19 +190,7 @@ static inline int measure(const sb3x_shape *shape, int item, int way, const uint
         pair |= pair >> 8;
         joined |= (pair & 255) << 8 * g;
     }
-    /* How many bits each byte has: all below the highest are set, and counted. */
-    uint64_t x = joined[0] | joined[1] << 8;
-    x |= x >> 1 & 0x7f7f7f7f7f7f7f7fULL;
-    x |= x >> 2 & 0x3f3f3f3f3f3f3f3fULL;
-    x |= x >> 4 & 0x0f0f0f0f0f0f0f0fULL;
-    x -= x >> 1 & 0x5555555555555555ULL;
-    x = (x & 0x3333333333333333ULL) + (x >> 2 & 0x3333333333333333ULL);
-    x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
-    int sum = (int)(x * 0x0101010101010101ULL >> 56);
-    x = (x | x >> 4) & 0x00ff00ff00ff00ffULL; /* 8 bytes to 8 times 4 bits */
-    x = (x | x >> 8) & 0x0000ffff0000ffffULL;
-    *widths = (uint32_t)(x | x >> 16);
-    return sum;
+    return sum_widths(joined[0] | joined[1] << 8, widths);
 }
 
 static inline uint8_t *write_groups(const sb3x_shape *shape, int item, int way, const uint8_t *frame, const uint8_t *before,
@@ -204,8 +209,74 @@ static inline uint8_t *write_groups(const sb3x_shape *shape, int item, int way, 
     return out;
 }
 
-static inline __attribute__((always_inline)) uint8_t *pack_values(const sb3x_shape *shape, int item, const uint8_t *frame,
-                                                                  const uint8_t *before, uint8_t *out, const uint8_t *limit) {
+#if defined(SB3X_HAS_WIDE)
+/* The same for a whole band of bytes, by wide vectors: `folded` has the differences. */
+static inline SB3X_WIDE int measure_wide(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t at,
+                                         uint8_t *folded, uint32_t *widths) {
+    const __m512i zero = _mm512_setzero_si512();
+    uint64_t joined = 0;
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *here = frame + at + 64 * half, *then = before + at + 64 * half, *other = here - shape->channel;
+        __m512i predicted = zero;
+        if (way == ON_ROW || way == ON_ROW_AND_CHANNEL) predicted = _mm512_loadu_si512(here - shape->row);
+        if (way == ON_FRAME || way == ON_FRAME_AND_CHANNEL) predicted = _mm512_loadu_si512(then);
+        if (way == ON_ROW_AND_CHANNEL || way == ON_FRAME_AND_CHANNEL) {
+            const uint8_t *known = way == ON_ROW_AND_CHANNEL ? other - shape->row : then - shape->channel;
+            predicted = _mm512_add_epi8(predicted, _mm512_sub_epi8(_mm512_loadu_si512(other), _mm512_loadu_si512(known)));
+        }
+        __m512i difference = _mm512_sub_epi8(_mm512_loadu_si512(here), predicted);
+        __m512i sign = _mm512_movm_epi8(_mm512_movepi8_mask(difference));
+        __m512i bits = _mm512_xor_si512(_mm512_add_epi8(difference, difference), sign);
+        _mm512_storeu_si512(folded + 64 * half, bits);
+        /* Each group becomes the bits that occur in it, in the lowest byte of each lane. */
+        bits = _mm512_or_si512(bits, _mm512_bsrli_epi128(bits, 8));
+        bits = _mm512_or_si512(bits, _mm512_srli_epi64(bits, 32));
+        bits = _mm512_or_si512(bits, _mm512_srli_epi64(bits, 16));
+        bits = _mm512_or_si512(bits, _mm512_srli_epi64(bits, 8));
+        __m512i lanes = _mm512_permutexvar_epi64(_mm512_set_epi64(7, 7, 7, 7, 6, 4, 2, 0), bits);
+        joined |= (uint64_t)(uint32_t)_mm_cvtsi128_si32(_mm256_cvtepi64_epi8(_mm512_castsi512_si256(lanes))) << 32 * half;
+    }
+    return sum_widths(joined, widths);
+}
+
+/* The bits of a band whose differences are given. */
+static inline SB3X_WIDE uint8_t *write_groups_wide(const uint8_t *folded, uint32_t widths, uint8_t *out) {
+    uint64_t bits[2 * GROUPS];
+    for (int half = 0; half < 2; half++) {
+        __m512i x = _mm512_loadu_si512(folded + 64 * half); /* as in `transpose` */
+        __m512i changed = _mm512_and_si512(_mm512_xor_si512(x, _mm512_srli_epi64(x, 7)), _mm512_set1_epi64(0x00AA00AA00AA00AALL));
+        x = _mm512_xor_si512(x, _mm512_xor_si512(changed, _mm512_slli_epi64(changed, 7)));
+        changed = _mm512_and_si512(_mm512_xor_si512(x, _mm512_srli_epi64(x, 14)), _mm512_set1_epi64(0x0000CCCC0000CCCCLL));
+        x = _mm512_xor_si512(x, _mm512_xor_si512(changed, _mm512_slli_epi64(changed, 14)));
+        changed = _mm512_and_si512(_mm512_xor_si512(x, _mm512_srli_epi64(x, 28)), _mm512_set1_epi64(0x00000000F0F0F0F0LL));
+        x = _mm512_xor_si512(x, _mm512_xor_si512(changed, _mm512_slli_epi64(changed, 28)));
+        _mm512_storeu_si512(bits + GROUPS * half, x);
+    }
+    for (int g = 0; g < GROUPS; g++, widths >>= 4) {
+        const int64_t width = widths & 15;
+        store_word(out, bits[2 * g]);
+        store_word(out + width, bits[2 * g + 1]);
+        out += 2 * width;
+    }
+    return out;
+}
+#else
+static inline int measure_wide(const sb3x_shape *shape, int way, const uint8_t *frame, const uint8_t *before, int64_t at,
+                               uint8_t *folded, uint32_t *widths) {
+    (void)shape, (void)way, (void)frame, (void)before, (void)at, (void)folded, (void)widths;
+    return 0;
+}
+
+static inline uint8_t *write_groups_wide(const uint8_t *folded, uint32_t widths, uint8_t *out) {
+    (void)folded, (void)widths;
+    return out;
+}
+#endif
+
+SB3X_TWICE uint8_t *pack_values(const sb3x_shape *shape, int item, const uint8_t *frame, const uint8_t *before, uint8_t *out,
+                                const uint8_t *limit, int wide) {
+    uint8_t folded[2][BAND]; /* with `wide`: of what was measured last, and of the best */
+    int best = 0;
     const int64_t whole = shape->bytes - shape->bytes % (GROUP * item);
     int way = ON_NOTHING, repeats = 0;
     for (int64_t at = 0; at < whole; at += BAND) {
@@ -218,11 +289,15 @@ static inline __attribute__((always_inline)) uint8_t *pack_values(const sb3x_sha
             int sum;
 #define MEASURE_ALL(constant) sum = measure(shape, item, constant, frame, before, at, GROUPS, &its_widths)
 #define MEASURE_SOME(constant) sum = measure(shape, item, constant, frame, before, at, groups, &its_widths)
-            if (groups == GROUPS)
+#define MEASURE_WIDE(constant) sum = measure_wide(shape, constant, frame, before, at, folded[!best], &its_widths)
+            if (wide && groups == GROUPS)
+                FOR_WAY(tried, MEASURE_WIDE)
+            else if (groups == GROUPS)
                 FOR_WAY(tried, MEASURE_ALL)
             else
                 FOR_WAY(tried, MEASURE_SOME)
             if (sum < least) {
+                best = !best;
                 least = sum;
                 widths = its_widths;
                 way = tried;
@@ -237,7 +312,9 @@ static inline __attribute__((always_inline)) uint8_t *pack_values(const sb3x_sha
         out += WIDTHS;
 #define WRITE_ALL(constant) out = write_groups(shape, item, constant, frame, before, at, GROUPS, widths, out)
 #define WRITE_SOME(constant) out = write_groups(shape, item, constant, frame, before, at, groups, widths, out)
-        if (groups == GROUPS)
+        if (wide && groups == GROUPS)
+            out = write_groups_wide(folded[best], widths, out);
+        else if (groups == GROUPS)
             FOR_WAY(way, WRITE_ALL)
         else
             FOR_WAY(way, WRITE_SOME)
@@ -247,10 +324,16 @@ static inline __attribute__((always_inline)) uint8_t *pack_values(const sb3x_sha
     return out + (shape->bytes - whole);
 }
 
+static SB3X_WIDE uint8_t *pack_bytes_wide(const sb3x_shape *shape, const uint8_t *frame, const uint8_t *before, uint8_t *out,
+                                          const uint8_t *limit) {
+    return pack_values(shape, 1, frame, before, out, limit, 1);
+}
+
 uint8_t *pack_frame(const sb3x_shape *shape, const uint8_t *frame, const uint8_t *before, uint8_t *out, const uint8_t *limit) {
-    if (shape->item == 4) return pack_values(shape, 4, frame, before, out, limit);
-    if (shape->item == 2) return pack_values(shape, 2, frame, before, out, limit);
-    return pack_values(shape, 1, frame, before, out, limit);
+    if (shape->item == 4) return pack_values(shape, 4, frame, before, out, limit, 0);
+    if (shape->item == 2) return pack_values(shape, 2, frame, before, out, limit, 0);
+    if (has_wide_vectors()) return pack_bytes_wide(shape, frame, before, out, limit);
+    return pack_values(shape, 1, frame, before, out, limit, 0);
 }
 
 /* ---- unpacking */
@@ -260,7 +343,7 @@ static const uint64_t low_bytes[16] = {
     UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}; /* wider than 8 is damaged */
 
 /* Reads up to 8 bytes beyond the groups. */
-static inline void read_groups(const sb3x_shape *shape, int item, int way, const uint8_t *data, uint32_t widths,
+SB3X_TWICE void read_groups(const sb3x_shape *shape, int item, int way, const uint8_t *data, uint32_t widths,
                                const uint8_t *before, int64_t at, int groups, uint8_t *frame) {
     vector differences[4];
     for (int g = 0; g < groups; g += item) {
@@ -278,15 +361,14 @@ static inline void read_groups(const sb3x_shape *shape, int item, int way, const
     }
 }
 
-static inline void copy_prediction(const sb3x_shape *shape, int item, int way, const uint8_t *before, int64_t at, int groups,
+SB3X_TWICE void copy_prediction(const sb3x_shape *shape, int item, int way, const uint8_t *before, int64_t at, int groups,
                                    uint8_t *frame) {
     for (int64_t i = at; i < at + groups * GROUP; i += GROUP)
         store_vector(frame + i, predict(shape, item, way, frame, before, i));
 }
 
-static inline __attribute__((always_inline)) const uint8_t *unpack_values(const sb3x_shape *shape, int item, const uint8_t *data,
-                                                                          const uint8_t *end, const uint8_t *before,
-                                                                          uint8_t *frame) {
+SB3X_TWICE const uint8_t *unpack_values(const sb3x_shape *shape, int item, const uint8_t *data, const uint8_t *end,
+                                        const uint8_t *before, uint8_t *frame) {
     const int64_t whole = shape->bytes - shape->bytes % (GROUP * item);
     for (int64_t at = 0; at < whole; at += BAND) {
         int groups = whole - at < BAND ? (int)((whole - at) / GROUP) : GROUPS;
@@ -326,9 +408,15 @@ static inline __attribute__((always_inline)) const uint8_t *unpack_values(const 
     return data + (shape->bytes - whole);
 }
 
+static SB3X_WIDE const uint8_t *unpack_bytes_wide(const sb3x_shape *shape, const uint8_t *data, const uint8_t *end,
+                                                  const uint8_t *before, uint8_t *frame) {
+    return unpack_values(shape, 1, data, end, before, frame);
+}
+
 const uint8_t *unpack_frame(const sb3x_shape *shape, const uint8_t *data, const uint8_t *end, const uint8_t *before,
                             uint8_t *frame) {
     if (shape->item == 4) return unpack_values(shape, 4, data, end, before, frame);
     if (shape->item == 2) return unpack_values(shape, 2, data, end, before, frame);
+    if (has_wide_vectors()) return unpack_bytes_wide(shape, data, end, before, frame);
     return unpack_values(shape, 1, data, end, before, frame);
 }

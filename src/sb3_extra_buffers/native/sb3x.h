@@ -29,7 +29,7 @@
 #endif
 
 /* The binding refuses a library of another version, because it would pass other arguments. */
-#define SB3X_VERSION 8
+#define SB3X_VERSION 9
 
 enum {
     SB3X_OK = 0,

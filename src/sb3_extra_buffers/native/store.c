@@ -95,7 +95,7 @@ void reset_index(sb3x_store *store) {
     const int64_t apart = config->block_frames < MOST_APART ? config->block_frames : MOST_APART;
     store->n_written = store->n_blocks = store->n_items = store->n_freed = 0;
     store->base_age = store->unhelpful = store->best_piece = 0;
-    store->writer.packs = 0;
+    store->writer.packs = store->writer.patches = 0;
     drop_given(store);
     store->free_blocks = store->base = -1;
     for (int64_t i = 0; i < config->n_streams; i++) {

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from sb3_extra_buffers.errors import CorruptDataError, SegmentVersionError
 
 MAGIC = b"SB3XSEG\n"
-VERSION = 1
+#: The first version was never released, and is not read.
+VERSION = OLDEST_VERSION = 2
 #: Magic, version, sections, bytes of the header, bytes of all; the rest is zeros, for later versions.
 _PREFIX = struct.Struct("<8sIIQQ32x")
 ALIGNMENT = 64
@@ -240,6 +241,11 @@ def read_prefix(file: BinaryIO, begin: int, end: int) -> tuple[int, int, int]:
     if version > VERSION:
         raise SegmentVersionError(
             f"The segment has format version {version}; this version of sb3-extra-buffers reads up to {VERSION}. Upgrade it"
+        )
+    if 0 < version < OLDEST_VERSION:
+        raise SegmentVersionError(
+            f"The segment has format version {version}, of a development version before 1.0; this one reads {OLDEST_VERSION}. "
+            "Load it with the version that wrote it"
         )
     if begin + total > end:
         raise CorruptDataError(f"The file is cut off: a segment has {total} bytes, and {end - begin} of them are there")

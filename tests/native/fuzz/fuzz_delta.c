@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int32_t status = sb3x_delta_decode(&shape, encoded, n, base, n_frames, out);
     CHECK(status == SB3X_OK || status == SB3X_CORRUPT);
     if (status == SB3X_OK) { /* and again from what we make of it */
-        int64_t room = n_frames * (frame_bytes + 16);
+        int64_t room = n_frames * (frame_bytes + frame_bytes / 15 + 40);
         uint8_t *ours = exactly(room), *again = exactly(n_frames * frame_bytes);
         int64_t length = sb3x_delta_encode(&shape, out, n_frames, base, ours, room);
         CHECK(length >= 0 && sb3x_delta_decode(&shape, ours, length, base, n_frames, again) == SB3X_OK);

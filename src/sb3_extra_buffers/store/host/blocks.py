@@ -35,7 +35,7 @@ from sb3_extra_buffers.store.observation_bytes import ObservationBytes
 #: Bytes of observations that are decoded at a time.
 _DECODED_BYTES = 1 << 20
 #: Of chunks, so many bytes may be free without being counted: three chunks.
-_FREE_BYTES = 3 << 20
+_FREE_BYTES = 3 << 19
 
 
 class BlockStore(Store):
