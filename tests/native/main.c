@@ -18,7 +18,7 @@ static const struct {
     {"delta", test_delta, 0},       {"runs", test_runs, 0},            {"channels", test_channels, 0},
     {"threads", test_threads, 0},   {"chunks", test_chunks, 0},        {"rows", test_rows, 0},
     {"lz4", test_lz4, 0},           {"formats", test_formats, 0},      {"segments", test_segments, 0},    {"receiving", test_receiving, 0},
-    {"tree", test_tree, 0},         {"large", test_large, 1},
+    {"tree", test_tree, 0},         {"direct", test_direct, 0},        {"large", test_large, 1},
 };
 
 enum { N_TESTS = sizeof tests / sizeof *tests };

@@ -23,6 +23,7 @@ void test_channels(int64_t rounds);
 void test_rows(int64_t rounds);
 void test_threads(int64_t rounds);
 void test_tree(int64_t rounds);
+void test_direct(int64_t rounds);
 
 /* A number that depends on every encoded byte of a fixed run: equal for all machines and builds. */
 uint64_t checksum(void);

@@ -119,7 +119,7 @@ class ReplayObservations(LimitedObservations):
             )  # fmt: skip
             is_direct = fits and view.takes_observations
             if not is_direct:
-                stored.prepare_step(slot, stored.checked((obs, next_obs)))
+                stored.prepare(slot, (obs, next_obs))
                 obs = next_obs = stored.placeholder
             elif not (type(obs) is type(next_obs) is ndarray and obs.dtype is next_obs.dtype is view.dtype):
                 obs, next_obs = stored.checked((obs, next_obs))

@@ -62,7 +62,7 @@ class RolloutObservations(CompressedObservations):
             stored, slot, age = self._stored, self.pos, self._age
             if slot >= self.buffer_size:
                 raise IndexError(f"The rollout is full: it has all {self.buffer_size} steps. Call reset() first")
-            stored.prepare_step(slot, stored.checked((obs,)))
+            stored.prepare(slot, (obs,))
             try:
                 super().add(stored.placeholder, *args, **kwargs)
                 stored.commit_step()

@@ -1,6 +1,6 @@
 """A leaf of the observation space with its store. A buffer has one, or one per key of a Dict.
 
-    add:  observations -> `checked` -> `prepare_step` -> SB3's `add`, with a placeholder in their place -> `commit_step`
+    add:  observations -> `prepare` -> SB3's `add`, with a placeholder in their place -> `commit_step`
 
 So observations go straight into the store, without the copies that SB3 makes for its arrays. A step that is refused, by us or
 by SB3, changes nothing.
@@ -62,6 +62,11 @@ class StoredLeaf(LeafStore):
             reader=self.reader,
         )
 
+    def prepare(self, slot: int, observations: tuple[Any, ...]) -> None:
+        """Prepare a step with what the user has given, or refuse it."""
+        if self._detector is not None or not self.store.prepare_given(slot, observations):
+            self.prepare_step(slot, self.checked(observations))
+
     def checked(self, observations: tuple[Any, ...]) -> tuple[NDArray[Any], ...]:
         """Observations of all envs in the shape and dtype of the store; others are refused."""
         shape, dtype = self._step_shape, self._dtype
@@ -113,8 +118,9 @@ class StoredDict:
                 raise ObservationError(f"The observation lacks {missing}; it must have {list(self._leaves)}")
         return {key: leaf.checked(tuple(one[key] for one in observations)) for key, leaf in self._leaves.items()}
 
-    def prepare_step(self, slot: int, checked: dict[str, tuple[NDArray[Any], ...]]) -> None:
-        """See `Store.prepare_step`."""
+    def prepare(self, slot: int, observations: tuple[Any, ...]) -> None:
+        """See `StoredLeaf.prepare`."""
+        checked = self.checked(observations)
         for key, leaf in self._leaves.items():
             leaf.prepare_step(slot, checked[key])
 

@@ -98,6 +98,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sb3x_plan": (c_int32, (c_void_p, c_int64, c_void_p, c_void_p, c_int32, c_void_p)),
     "sb3x_plan_cells": (c_int32, (c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p)),
     "sb3x_commit": (c_int32, (c_void_p, c_void_p)),
+    "sb3x_use_python": (None, (c_void_p,)),
     "sb3x_erase": (c_int32, (c_void_p, c_void_p, c_int64, c_void_p)),
     "sb3x_freed": (None, (c_void_p, c_void_p)),
     "sb3x_let_go": (None, (c_void_p,)),
@@ -150,9 +151,10 @@ def core() -> ctypes.CDLL:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
         _core = library
-        from sb3_extra_buffers.native import threads
+        from sb3_extra_buffers.native import direct, threads
 
         threads.start_with(library)
+        direct.start_with(library)
     return _core
 
 

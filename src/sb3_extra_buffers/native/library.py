@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sb3_extra_buffers.errors import NativeLibraryError
 
-VERSION = 9
+VERSION = 10
 """SB3X_VERSION of the header that the binding was written for."""
 
 LIBRARY_VARIABLE = "SB3_EXTRA_BUFFERS_LIBRARY"

@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from ctypes import addressof, byref, c_char, c_int32, c_int64
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from sb3_extra_buffers.native.binding import (
     check,
     core,
 )
+from sb3_extra_buffers.native.direct import DOES_NOT_FIT, StepCalls
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -112,6 +113,7 @@ class NativeStore:
         # The planned step or cells, which the core points to until the commit.
         self._planned: tuple[int, NDArray[Any], NDArray[Any]] | None = None
         self._planned_cells: tuple[Ints, NDArray[Any]] | None = None
+        self._calls: StepCalls | None = None
         weakref.finalize(self, self.core.sb3x_destroy, self.handle).atexit = False
 
     @staticmethod
@@ -148,6 +150,30 @@ class NativeStore:
             self._planned = None
             raise
 
+    def take_arrays(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """Let `plan_given` take observations ``(streams, ...)`` of this shape and dtype, whose bytes are frames in order."""
+        self._calls = StepCalls(self.core, cast(int, self.handle), shape, dtype)
+
+    def plan_given(self, slot: int, first: Any, second: Any, encode: Encode) -> bool:
+        """`plan` with what a user has given. False, and nothing is planned, if `take_arrays` was told of other arrays."""
+        if self._calls is None:
+            return False
+        self._planned = slot, first, second
+        try:
+            status = self._calls.plan(slot, first, second)
+            while status == ENCODE:
+                self._encode_full_pieces(encode)
+                status = self._calls.plan(slot, first, second, None)
+            if status == OK:
+                return True
+            if status != DOES_NOT_FIT:
+                check(status, "store a step of observations")
+        except BaseException:
+            self._planned = None
+            raise
+        self._planned = None
+        return False
+
     def plan_again(self, encode: Encode) -> None:
         """Repeat the current plan, if there is one. The core has one plan at a time, and another write has replaced it."""
         if self._planned is not None:
@@ -155,7 +181,10 @@ class NativeStore:
 
     def commit(self) -> None:
         """Write what was planned last. Does nothing without a plan."""
-        self.core.sb3x_commit(self.handle, self._changes_at)
+        if self._calls is not None:
+            self._calls.commit()
+        else:
+            self.core.sb3x_commit(self.handle, self._changes_at)
         self._planned = None
 
     def write(self, column: int, cells: Ints, observations: NDArray[Any], encode: Encode) -> None:

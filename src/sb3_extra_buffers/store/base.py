@@ -79,6 +79,11 @@ class Store(ABC):
             until the commit
         """
 
+    def prepare_given(self, slot: int, observations: tuple[Any, ...]) -> bool:
+        """`prepare_step` with what a user has given, unchecked. False if the store does not take it like that: then nothing is
+        prepared, and it must be checked and converted first."""
+        return False
+
     @abstractmethod
     def commit_step(self) -> None:
         """Write what is prepared. Does nothing if nothing is, so that an interrupted call can be repeated."""

@@ -90,6 +90,8 @@ class BlockStore(Store):
         # the bytes of an observation are already frames in order
         self._is_in_order = not (layout.is_interleaved or self._is_empty)
         self._bytes_of = ObservationBytes(layout)
+        if self._is_in_order:
+            self._native.take_arrays((n_streams, *layout.shape), layout.dtype)
 
     @property
     def codec(self) -> Codec:
@@ -114,6 +116,16 @@ class BlockStore(Store):
         if self._chooser is not None and self._chooser.is_due():
             self._choose(self._chooser, second)
         self._native.plan(slot, first, second, self._encode)
+
+    def prepare_given(self, slot: int, observations: tuple[Any, ...]) -> bool:
+        """See `Store.prepare_given`. The core checks the arrays, in a tenth of the time."""
+        chooser = self._chooser
+        if chooser is not None and not chooser.n_quiet:
+            return False
+        is_prepared = self._native.plan_given(slot, observations[0], observations[-1], self._encode)
+        if is_prepared and chooser is not None:
+            chooser.n_quiet -= 1
+        return is_prepared
 
     def commit_step(self) -> None:
         """See `Store.commit_step`."""

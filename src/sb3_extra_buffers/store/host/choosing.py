@@ -80,7 +80,9 @@ class Chooser:
         self.candidates, self.price = list(candidates), price
         self.chosen = self.candidates[0]
         self._layout, self._block_frames = layout, block_frames
-        self._n_steps, self._next = 0, _LOOKS[0]
+        #: Steps that may be written before `look` must be called again.
+        self.n_quiet = _LOOKS[0] - 1
+        self._n_steps = self.n_quiet  # those included
         self._base: Bytes | None = None
         self._frames: Bytes | None = None  # of a look; the first `_n_frames` are filled
         self._n_frames = 0
@@ -92,13 +94,16 @@ class Chooser:
 
     def is_due(self) -> bool:
         """Count a step that is about to be written. Returns whether `look` must be called for it."""
+        if self.n_quiet:
+            self.n_quiet -= 1
+            return False
         self._n_steps += 1
-        return self._n_steps >= self._next
+        return True
 
     def skip(self, most: int) -> int:
         """Count up to so many steps for which `look` must not be called. How many they are."""
-        n = min(max(self._next - 1 - self._n_steps, 0), most)
-        self._n_steps += n
+        n = min(self.n_quiet, most)
+        self.n_quiet -= n
         return n
 
     def look(self, newest: Bytes) -> None:
@@ -115,7 +120,9 @@ class Chooser:
                 return
             if found:
                 self._looks.append(found)
-                self._next = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
+                after = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
+                self.n_quiet = after - 1 - self._n_steps
+                self._n_steps = after - 1
                 self.chosen = self._choice()
             self._forget_frames()
         except BaseException:  # Ctrl-C, no memory, a codec that fails: start a new look
