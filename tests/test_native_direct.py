@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,3 +172,103 @@ def test_refused_memory_is_said_and_leaves_nothing_planned() -> None:
         store.commit_step()
     assert refused > 0
     assert np.array_equal(store.read(1, np.arange(38)).reshape(19, *SHAPE), [images(i + 1) for i in range(19)])
+
+
+class Answer(dict[str, Any]):
+    """An info that runs code in the midst of an `add`, when SB3 asks for a key."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__()
+        self.run = run
+
+    def get(self, *_: Any) -> bool:  # type: ignore[override]
+        self.run()
+        return False
+
+
+@pytest.mark.parametrize("codec", ["delta", "none", "gzip"])
+def test_a_refused_add_within_an_add_leaves_the_outer_one_its_arrays(codec: str) -> None:
+    buffer = CompressedReplayBuffer(40, IMAGES, ACTIONS, "cpu", ENVS, compression_method=codec, frame_stack=4)
+    add(buffer, images(0), images(1))
+    others = []
+
+    def refused() -> None:
+        with pytest.raises(ValueError, match="shape"):
+            add(buffer, images(0, (3, 4, 24, 24)), images(1))
+        others.extend(np.full(SHAPE, 77, np.uint8) for _ in range(40))  # would get the memory of arrays that are gone
+
+    buffer.add(images(1), images(2), np.zeros((ENVS, 1), np.int64), np.ones(ENVS), np.zeros(ENVS), [Answer(refused), {}])
+    assert np.array_equal(buffer.observations[1], images(1))
+    assert np.array_equal(buffer.next_observations[1], images(2))
+
+
+@pytest.mark.parametrize("codec", ["delta", "none"])
+def test_memory_of_other_objects_may_go_in_the_midst_of_an_add(codec: str) -> None:
+    """A memoryview, unlike an array, can let go of its memory while it lives; so the core gets a copy or an array."""
+    buffer = CompressedReplayBuffer(40, IMAGES, ACTIONS, "cpu", ENVS, compression_method=codec, frame_stack=4)
+    add(buffer, images(0), images(1))
+    memory = bytearray(images(1).tobytes())
+    view: Any = memoryview(memory).cast("B", SHAPE)
+
+    def let_go() -> None:
+        view.release()
+        with pytest.raises(BufferError):
+            memory.clear()
+
+    buffer.add(view, images(2), np.zeros((ENVS, 1), np.int64), np.ones(ENVS), np.zeros(ENVS), [Answer(let_go), {}])
+    assert np.array_equal(buffer.observations[1], images(1))
+
+
+def test_a_write_within_an_add_plans_the_step_again() -> None:
+    buffer = CompressedReplayBuffer(40, IMAGES, ACTIONS, "cpu", ENVS, compression_method="delta", frame_stack=4)
+    add(buffer, images(0), images(1))
+
+    def write() -> None:
+        buffer.observations[0] = images(9)
+
+    for obs in (images(1), memoryview(images(2).tobytes()).cast("B", SHAPE)):
+        buffer.add(obs, images(3), np.zeros((ENVS, 1), np.int64), np.ones(ENVS), np.zeros(ENVS), [Answer(write), {}])
+    assert np.array_equal(buffer.observations[:3], [images(9), images(1), images(2)])
+    assert np.array_equal(buffer.next_observations[:3], [images(1), images(3), images(3)])
+
+
+def test_dtypes_that_the_buffer_protocol_does_not_know_go_the_long_way() -> None:
+    store = store_of("M8[s]")
+    days = images(5).astype("M8[s]")
+    assert not store.prepare_given(0, (days, days))
+    store.write_step(0, (days, days))
+    assert np.array_equal(store.read(0, np.arange(ENVS)), days)
+
+
+def test_an_interrupt_while_the_library_is_loaded_is_made_up_for() -> None:
+    script = """
+import numpy as np
+from sb3_extra_buffers.native import binding, threads
+start_with = threads.start_with
+def interrupted(library):
+    threads.start_with = start_with
+    raise KeyboardInterrupt
+threads.start_with = interrupted
+try:
+    binding.core()
+except KeyboardInterrupt:
+    from tests.test_native_direct import images, store_of
+    store = store_of()
+    assert store.prepare_given(0, (images(1), images(2)))
+    store.commit_step()
+    print("went on")
+"""
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=root)
+    assert done.stdout == "went on\n", done.stderr
+
+
+def test_blocks_go_into_a_file_by_the_same_calls(tmp_path: Path) -> None:
+    layout = FrameLayout(IMAGES.shape, np.dtype(np.uint8))
+    store = BlockStore(
+        layout, 400, make_codec("none"), n_streams=ENVS, n_columns=2, block_frames=8, directory=str(tmp_path / "blocks")
+    )
+    for i in range(100):
+        assert store.prepare_given(i, (images(i), images(i + 1)))
+        store.commit_step()
+    assert np.array_equal(store.read(1, np.arange(200)).reshape(100, *SHAPE), [images(i + 1) for i in range(100)])

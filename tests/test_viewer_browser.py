@@ -235,11 +235,15 @@ def test_play_and_pause(viewer: Viewer, visit: Open) -> None:
 def test_scrubbing_on_the_track(viewer: Viewer, visit: Open) -> None:
     page = visit(viewer, "#episode=0")
     at_step(page, 0)
-    box = page.locator(".track").bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.26, box["y"] + 20)
+    track = page.locator(".track")
+
+    def point_at(share: float) -> None:  # once the page has its layout, which the first frame changes
+        track.hover(position={"x": track.evaluate("(c) => c.clientWidth") * share, "y": 20})
+
+    point_at(0.26)
     page.mouse.down()
     at_step(page, 5)
-    page.mouse.move(box["x"] + box["width"] * 0.76, box["y"] + 20)
+    point_at(0.76)
     at_step(page, 15)
     page.mouse.up()
     expect(page.locator(".track-box .tip")).to_contain_text("step 15 · reward 1")

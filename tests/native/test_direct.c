@@ -42,8 +42,7 @@ static long long value_of(void *number) {
     return -1;
 }
 
-/* `self` is an address, of which value_of makes the address before it. */
-static void *bound_to(sb3x_arrays *arrays) { return (void *)((intptr_t)arrays + 1); }
+static void *address(void *number) { return number; }
 
 static void clear_error(void) { has_error = 0; }
 
@@ -65,13 +64,13 @@ static array array_of(source *from, char *format) {
 
 static intptr_t plan(sb3x_arrays *arrays, int64_t slot, array *first, array *second, int n) {
     void *arguments[4] = {(void *)(intptr_t)(slot + 1), first, second, NULL};
-    intptr_t status = (intptr_t)sb3x_call_plan(bound_to(arrays), arguments, n);
+    intptr_t status = (intptr_t)sb3x_call_plan(arrays, arguments, n);
     CHECK(n_held == 0 && !has_error && n_threads_saved == 0);
     return status;
 }
 
 void test_direct(int64_t rounds) {
-    const sb3x_python python = {get_buffer, release_buffer, number, value_of, clear_error, save_thread, restore_thread};
+    const sb3x_python python = {get_buffer, release_buffer, number, value_of, address, clear_error, save_thread, restore_thread};
     const sb3x_config config = {SLOTS * STREAMS, STREAMS, 2, STACK, FRAME, 4, SB3X_FRAMES_DELTA, 0, 0, 0, 1};
     const int64_t axes[] = {STREAMS, STACK, FRAME};
     sb3x_use_python(&python);
@@ -105,7 +104,7 @@ void test_direct(int64_t rounds) {
             CHECK(refused == SB3X_OK || refused == SB3X_NO_MEMORY);
             sb3x_fail_allocation(-1, 0);
             CHECK(plan(&arrays, slot, &first, turn == 6 ? &first : &second, turn == 7 ? 4 : 3) == SB3X_OK);
-            CHECK((intptr_t)sb3x_call_commit(bound_to(&arrays), NULL, 0) == SB3X_OK);
+            CHECK((intptr_t)sb3x_call_commit(&arrays, NULL, 0) == SB3X_OK);
             uint8_t *step = expected + slot * 2 * ARRAY;
             memcpy(step, first.memory, ARRAY);
             memcpy(step + ARRAY, turn == 6 ? first.memory : second.memory, ARRAY);

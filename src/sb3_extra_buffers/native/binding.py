@@ -150,11 +150,11 @@ def core() -> ctypes.CDLL:
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
-        _core = library
         from sb3_extra_buffers.native import direct, threads
 
-        threads.start_with(library)
         direct.start_with(library)
+        threads.start_with(library)
+        _core = library  # last: after an interrupt, the next call begins anew
     return _core
 
 

@@ -24,6 +24,7 @@ _PYTHON = (
     "PyBuffer_Release",
     "PyLong_FromLongLong",
     "PyLong_AsLongLong",
+    "PyLong_AsVoidPtr",
     "PyErr_Clear",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
@@ -60,13 +61,15 @@ def start_with(library: ctypes.CDLL) -> None:
 class StepCalls:
     """Plan and commit of a store, as built-in functions. Not to be called after the store is gone.
 
+    :raises ValueError: the buffer protocol does not know the dtype
+
     :param library: it belongs to
     :param handle: of the store
     :param shape: of the observations of all streams
     :param dtype: of these
     """
 
-    #: ``(slot, first, second)`` -> a status, or `DOES_NOT_FIT`. With a fourth argument it resumes
+    #: ``(slot, first, second)``, two ndarrays -> a status, or `DOES_NOT_FIT`. With a fourth argument it resumes
     plan: Callable[..., int]
     commit: Callable[[], int]
 

@@ -153,8 +153,8 @@ SB3X_API int32_t sb3x_give_encoded(sb3x_store *store, int64_t stream, int64_t pa
 /* ---- the same two calls as built-in functions of Python
 
    ctypes takes 1.6 us to find two arrays and to call sb3x_plan, a fifth of an `add`; a built-in function takes 0.1. These two have the
-   signatures of built-in functions. They use Python's stable ABI through a table of its functions, so that the library needs no
-   headers of Python and fits all versions. The caller holds Python's global lock. */
+   signatures of built-in functions. They call functions of Python's stable ABI through a table, so that the library needs no headers
+   of Python and fits all versions. The caller holds Python's global lock, which is released meanwhile where a call takes long. */
 
 /* What PyObject_GetBuffer fills, as Python declares it. */
 typedef struct {
@@ -172,6 +172,7 @@ typedef struct {
     void (*release_buffer)(sb3x_buffer *buffer);                     /* PyBuffer_Release */
     void *(*number)(long long value);                                /* PyLong_FromLongLong */
     long long (*value_of)(void *number);                             /* PyLong_AsLongLong */
+    void *(*address)(void *number);                                  /* PyLong_AsVoidPtr */
     void (*clear_error)(void);                                       /* PyErr_Clear */
     void *(*save_thread)(void);                                      /* PyEval_SaveThread */
     void (*restore_thread)(void *state);                             /* PyEval_RestoreThread */
@@ -188,7 +189,7 @@ typedef struct {
     const int64_t *axes;
 } sb3x_arrays;
 
-/* plan(slot, first, second), or plan(slot, first, second, None) to resume: sb3x_plan with these objects, not for SB3X_FRAMES_OUTSIDE.
+/* plan(slot, first, second), or plan(slot, first, second, None) to resume: sb3x_plan with these arrays of NumPy, not for SB3X_FRAMES_OUTSIDE.
    Returns a status; or -1, and nothing has changed, if one of them is not a C-contiguous array of this format and shape. */
 SB3X_API void *sb3x_call_plan(void *self, void *const *arguments, ptrdiff_t n);
 

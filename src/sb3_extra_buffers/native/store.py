@@ -7,10 +7,12 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from ctypes import addressof, byref, c_char, c_int32, c_int64
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from sb3_extra_buffers.errors import CorruptDataError
@@ -152,13 +154,15 @@ class NativeStore:
 
     def take_arrays(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         """Let `plan_given` take observations ``(streams, ...)`` of this shape and dtype, whose bytes are frames in order."""
-        self._calls = StepCalls(self.core, cast(int, self.handle), shape, dtype)
+        with suppress(ValueError):  # bfloat16, dates: the buffer protocol does not know them, and ctypes does without
+            self._calls = StepCalls(self.core, cast(int, self.handle), shape, dtype)
 
     def plan_given(self, slot: int, first: Any, second: Any, encode: Encode) -> bool:
         """`plan` with what a user has given. False, and nothing is planned, if `take_arrays` was told of other arrays."""
-        if self._calls is None:
+        # Only of NumPy's own arrays is it certain that bytes stay in place, and that to look at them runs no code of others.
+        if self._calls is None or not type(first) is type(second) is ndarray:
             return False
-        self._planned = slot, first, second
+        before, self._planned = self._planned, (slot, first, second)
         try:
             status = self._calls.plan(slot, first, second)
             while status == ENCODE:
@@ -171,7 +175,7 @@ class NativeStore:
         except BaseException:
             self._planned = None
             raise
-        self._planned = None
+        self._planned = before  # the core has it still: this may be an `add` within another
         return False
 
     def plan_again(self, encode: Encode) -> None:
