@@ -74,6 +74,34 @@ def test_vectors_are_those_of_sb3_at_every_fill(space: str, n: int) -> None:
     play.check()
 
 
+def test_frames_are_written_through_one_view_lap_after_lap() -> None:
+    play = Play(FRAMES)
+    play.go_on(3)
+    view = play.ours._add_view
+    assert view is not None
+    for n in (SLOTS - 4, 1, 1, 2 * SLOTS + 7):  # before, at and behind the end of the ring
+        play.go_on(n)
+        play.check()
+        assert play.ours._add_view is view
+
+
+def test_an_interrupt_at_the_end_of_the_ring_keeps_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(FRAMES)
+    play.go_on(SLOTS - 1)
+    step = play.step()
+    with monkeypatch.context() as patch:
+
+        def interrupted(slot: int) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(play.ours, "_complete_add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            play.ours.add(*step)
+    play.theirs.add(*step)
+    play.go_on(5)
+    play.check()
+
+
 @BOTH
 def test_nearly_all_steps_are_written_through_a_view(space: spaces.Box) -> None:
     play = Play(space)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .colour import CAMERA_TRAINING_BARS, colour_groups, colour_verdicts, named_groups, named_verdicts
 from .frames import CAMERAS, MADE_UP, N_ENVS, STACK, envs_of, is_vectors, split_stack
-from .groups import TIMES, Group, Limits, Verdict
+from .groups import TIMES, Group, Limits, Verdict, slowest_verdicts
 from .jobs import Result
 from .kinds import MAIN_GAME, OTHER_GAMES
 from .measure import Job
@@ -164,7 +164,7 @@ def game_verdicts(group: Group, results: Sequence[Result]) -> Iterator[Verdict]:
     for key, label in TIMES.items():
         yield Verdict(f"{group.label}: {label}", ours[key] / first[key], *bars[key])
     if is_main:
-        yield Verdict(f"{group.label}: slowest add / median add", ours["add_max_us"] / ours["add_median_us"], 10.0)
+        yield from slowest_verdicts(group.label, first, ours)
 
 
 def large_verdicts(group: Group, results: Sequence[Result]) -> Iterator[Verdict]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .frames import split_stack
-from .groups import TIMES, Group, Limits, Verdict
+from .groups import TIMES, Group, Limits, Verdict, slowest_verdicts
 from .jobs import Result
 from .measure import Job
 from .training import Training
@@ -79,7 +79,7 @@ def colour_verdicts(group: Group, results: Sequence[Result]) -> Iterator[Verdict
     name, stack = split_stack(first["workload"])
     for key, limits in BARS[name in FLAT, stack].items():
         yield _ratio(f"{group.label}: {_label(key)}", ours[key] / first[key], limits)
-    yield Verdict(f"{group.label}: slowest add / median add", ours["add_max_us"] / ours["add_median_us"], SLOWEST_ADD)
+    yield from slowest_verdicts(group.label, first, ours)
     for small in results[2:]:
         label = f"{group.label}: memory (RSS), {small['buffer']}"
         yield Verdict(label, 100 * small["rss_bytes"] / first["rss_bytes"], 100 * SMALL_BARS[name], unit="%")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .jobs import Result
 from .measure import Job
 from .training import Training
 
@@ -48,6 +50,16 @@ class Verdict:
 
     def _reaches(self, limit: float) -> bool:
         return self.value >= limit if self.at_least else self.value <= limit
+
+
+#: What a single `add` may take, as a multiple of the median.
+SLOWEST_ADD = 10.0
+
+
+def slowest_verdicts(label: str, theirs: Result, ours: Result) -> Iterator[Verdict]:
+    """Whether an `add` stands out; and beside it, for what the machine does in between, how far one of SB3's does."""
+    for whose, result, bar in (("", ours, SLOWEST_ADD), (", SB3's", theirs, None)):
+        yield Verdict(f"{label}: slowest add / median add{whose}", result["add_max_us"] / result["add_median_us"], bar)
 
 
 #: Times, and what they are called.

@@ -74,16 +74,17 @@ def view_for(buffer: Any, add: Callable[..., None]) -> AddView | None:
     :param buffer: with observations of one leaf
     :param add: of the class behind ours
     """
-    stored, last = buffer._stored, buffer.buffer_size - 1  # SB3's code ends the lap, with the buffer itself
-    if not is_known(add) or any(type(getattr(buffer, name)) is not ndarray for name in _ARRAYS):
+    stored, size = buffer._stored, buffer.buffer_size
+    if not is_known(add) or any(type(getattr(buffer, name)) is not ndarray for name in _ARRAYS) or size == 1:
         return None
     if not stored.has_rows:
-        window = Window(buffer.pos, _Dropped(), _Dropped(), last)
+        window = Window(0, _Dropped(), _Dropped(), size)  # the whole ring
+        window.next_slot = buffer.pos
         return AddView(buffer, window, takes_observations=False)
     window, dtype = stored.store.window, stored.store.layout.dtype
     if window is None:
         return None
-    window.stop = min(window.stop, last)
+    window.stop = min(window.stop, size - 1)  # the store ends the lap, and begins the next with another window
     is_safe = dtype.kind == "f" and dtype == stored.leaf.dtype
     return AddView(buffer, window, takes_observations=True, dtype=dtype if is_safe else None)
 

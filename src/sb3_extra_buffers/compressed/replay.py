@@ -128,6 +128,9 @@ class ReplayObservations(LimitedObservations):
                     view.pos, view.handle_timeout_termination = slot - view.window.first, self.handle_timeout_termination
                     view.add(view, obs, next_obs, action, reward, done, infos)
                     self.pos = view.window.next_slot = slot + 1
+                    if self.pos == self.buffer_size:
+                        self._complete_add(slot)
+                        view.window.next_slot = 0
                 else:
                     super().add(obs, next_obs, action, reward, done, infos, *more)
                 if not is_direct:

@@ -119,13 +119,15 @@ class BlockStore(Store):
 
     def prepare_given(self, slot: int, observations: tuple[Any, ...]) -> bool:
         """See `Store.prepare_given`. The core checks the arrays, in a tenth of the time."""
-        chooser = self._chooser
-        if chooser is not None and not chooser.n_quiet:
+        if not self._native.plan_given(slot, observations[0], observations[-1], self._encode):
             return False
-        is_prepared = self._native.plan_given(slot, observations[0], observations[-1], self._encode)
-        if is_prepared and chooser is not None:
-            chooser.n_quiet -= 1
-        return is_prepared
+        chooser = self._chooser
+        if chooser is not None and chooser.is_due():
+            coding = self._coding
+            self._choose(chooser, observations[-1])
+            if self._coding is not coding:  # which has dropped the plan
+                self._native.plan_given(slot, observations[0], observations[-1], self._encode)
+        return True
 
     def commit_step(self) -> None:
         """See `Store.commit_step`."""

@@ -81,8 +81,8 @@ class Chooser:
         self.chosen = self.candidates[0]
         self._layout, self._block_frames = layout, block_frames
         #: Steps that may be written before `look` must be called again.
-        self.n_quiet = _LOOKS[0] - 1
-        self._n_steps = self.n_quiet  # those included
+        self._n_quiet = _LOOKS[0] - 1
+        self._n_steps = self._n_quiet  # those included
         self._base: Bytes | None = None
         self._frames: Bytes | None = None  # of a look; the first `_n_frames` are filled
         self._n_frames = 0
@@ -94,16 +94,16 @@ class Chooser:
 
     def is_due(self) -> bool:
         """Count a step that is about to be written. Returns whether `look` must be called for it."""
-        if self.n_quiet:
-            self.n_quiet -= 1
+        if self._n_quiet:
+            self._n_quiet -= 1
             return False
         self._n_steps += 1
         return True
 
     def skip(self, most: int) -> int:
         """Count up to so many steps for which `look` must not be called. How many they are."""
-        n = min(self.n_quiet, most)
-        self.n_quiet -= n
+        n = min(self._n_quiet, most)
+        self._n_quiet -= n
         return n
 
     def look(self, newest: Bytes) -> None:
@@ -121,7 +121,7 @@ class Chooser:
             if found:
                 self._looks.append(found)
                 after = next((step for step in _LOOKS if step > self._n_steps), self._n_steps + _LATER)
-                self.n_quiet = after - 1 - self._n_steps
+                self._n_quiet = after - 1 - self._n_steps
                 self._n_steps = after - 1
                 self.chosen = self._choice()
             self._forget_frames()
