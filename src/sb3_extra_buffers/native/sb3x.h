@@ -152,7 +152,7 @@ SB3X_API int32_t sb3x_give_encoded(sb3x_store *store, int64_t stream, int64_t pa
 
 /* ---- the same two calls as built-in functions of Python
 
-   ctypes takes 1.6 us to find two arrays and to call sb3x_plan, a fifth of an `add`; a built-in function takes 0.1. These two have the
+   ctypes takes 1.6 us to find two arrays and to call sb3x_plan, a fifth of an `add`; a built-in function takes 0.2. These two have the
    signatures of built-in functions. They call functions of Python's stable ABI through a table, so that the library needs no headers
    of Python and fits all versions. The caller holds Python's global lock, which is released meanwhile where a call takes long. */
 

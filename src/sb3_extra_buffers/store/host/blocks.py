@@ -126,7 +126,7 @@ class BlockStore(Store):
             coding = self._coding
             self._choose(chooser, observations[-1])
             if self._coding is not coding:  # which has dropped the plan
-                self._native.plan_given(slot, observations[0], observations[-1], self._encode)
+                return self._native.plan_given(slot, observations[0], observations[-1], self._encode)
         return True
 
     def commit_step(self) -> None:
