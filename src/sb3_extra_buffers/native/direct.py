@@ -90,5 +90,4 @@ def _built_in(function: Any, name: bytes, bound_to: int) -> Any:
 
 
 def _address_of(function: Any) -> int:
-    address = cast(function, c_void_p).value
-    return address or 0
+    return cast(function, c_void_p).value or 0  # never 0, which mypy cannot know

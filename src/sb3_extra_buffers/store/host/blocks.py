@@ -122,7 +122,7 @@ class BlockStore(Store):
         if not self._native.plan_given(slot, observations[0], observations[-1], self._encode):
             return False
         chooser = self._chooser
-        if chooser is not None and chooser.is_due():
+        if chooser is not None and chooser.is_due():  # only now is it certain that these are arrays to look at
             coding = self._coding
             self._choose(chooser, observations[-1])
             if self._coding is not coding:  # which has dropped the plan

@@ -80,7 +80,7 @@ class Chooser:
         self.candidates, self.price = list(candidates), price
         self.chosen = self.candidates[0]
         self._layout, self._block_frames = layout, block_frames
-        #: Steps that may be written before `look` must be called again.
+        # Steps that may be written before `look` must be called again.
         self._n_quiet = _LOOKS[0] - 1
         self._n_steps = self._n_quiet  # those included
         self._base: Bytes | None = None
